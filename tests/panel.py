@@ -102,7 +102,7 @@ PANEL: dict[str, Case] = {
     "served, a hybrid": _serves("nemotron-nano-9b-v2", "h200", "vllm", tp=2, pp=2, concurrency=64),
     "served, nano-batches": _serves(
         "deepseek-v3", "h200", "sglang", tp=8, ep=8, precision="fp8", concurrency=2048, prompt_tokens=2048,
-        load="static", nano_batches=2, step_overlap=0.8,
+        load="static", nano_batches=2,
     ),
     "served, a superconducting chip": _serves("llama-3-70b", "scd-board", tp=8, concurrency=64),
     "served, an engine of 2022": _serves(

@@ -20,8 +20,8 @@ _INTRODUCTION = """\
 
 Written by `{command}`; `tests/unit/model/serving/test_systems.py` holds the same checks. A *law* is a direction or a
 bound. What is not *verified* is judged by nothing: the source gives no setting in full, or was read second hand.
-NanoFlow's share of overlap, 0.5, was chosen by its figures; engines of 2024 reach 24 to 31 % here for its 31 to 38 %. Which
-figures follow from a setting or a formula of ours: [studies](studies.md)."""
+What NanoFlow overlaps follows from the cores, the bandwidth and the links that kernels take from each other. Which figures
+follow from a setting or a formula of ours: [studies](studies.md)."""
 
 _OPTIONS = """\
 ## What a design may say
@@ -32,7 +32,7 @@ _OPTIONS = """\
 one size in place of keys and values, read and written once a token; hybrids are the mean of their blocks |
 | sparse attention (DSA, fixed patterns) | `[sparse]` of a workload | all keys are kept, a few are read; an indexer \
 scores all |
-| NanoFlow | `step_overlap`, `nano_batches` | a step between the sum of its operators and its busiest resource |
+| NanoFlow | `nano_batches` | parts of a batch side by side, bound by the busiest resource; each reads the weights |
 | EnergonAI, SN40L, offloading | `far_weights`, `far_cache`; `far.capacity`, `far.bandwidth` | shares of weights and \
 cache in a memory beyond the device's, read during the kernels; without `far` the host's |
 | InstInfer | `far.near_bandwidth` | attention over the far share is computed near it |

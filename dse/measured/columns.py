@@ -75,7 +75,7 @@ STEP_COLUMNS = (
         "no, or chosen with an open recompute: as few as fit, on stacks that spill",
     ),
     Header(("offload_optimizer",), "optimizer state kept on the host: yes or no", "no"),
-    Header(("host_update",), "offloaded optimizer state updated by the host: yes or no", "no"),
+    Header(("host_update",), "offloaded optimizer state updated by the host, as by DeepSpeed: yes or no", "no"),
     Header(("precision",), "recipe of the matrix products: bf16, fp16, fp8, mxfp8, nvfp4, …", "bf16"),
     Header(("layers_used", "layers", "n_layers"), "layers", _FROM_CATALOG),
     Header(("hidden",), "hidden size", _FROM_CATALOG),

@@ -59,6 +59,13 @@ _ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
 _DROPPING = re.compile(r"\btoken-?drop\b", re.IGNORECASE)
 
 
+#: Update by the host as DeepSpeed has it by default: gradients leave in the backward, copied at once in fp32
+#: (``runtime/zero/stage3.py``), to pageable memory (``pin_memory`` of ``runtime/zero/offload_config.py``).
+DEEPSPEED_UPDATE = Tiers(
+    host_update=1.0, offload_gradients=1.0, gradient_depth=0.0, gradient_copy_bytes=4.0, pinned=0.0
+)
+
+
 class StackDefault(Protocol):
     """Default of a stack for an option that a mapping leaves open."""
 
@@ -89,7 +96,7 @@ def mappings(
     fixed_options |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_optimizer")}
     fixed_options["schedule"] = schedule_code(cells)
     if cells.flag("host_update"):
-        fixed_options["tiers"] = Tiers(host_update=1.0)
+        fixed_options["tiers"] = DEEPSPEED_UPDATE
     policies = offload_policies(cells, recompute_policies(cells, default), default)
     candidates = []
     for tp, pp in tp_pp_candidates(cells, workload, n_devices / cp):

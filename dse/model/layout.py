@@ -193,9 +193,9 @@ def lay_out(design: Design) -> Layout:
             reads=cast_reads(m.precision),
             transposed_casts=transposed_casts(m.precision),
         ),
-        flash=jnp.where(software.attention == float(Attention.flash), 1.0, 0.0),
+        flash=jnp.where(runs_flash(w.head_dim, software), 1.0, 0.0),
         fused=software.fused_elementwise,
-        eager=eager_softmax(m.micro_batch * heads, software),
+        eager=eager_softmax(m.micro_batch * heads, software, runs_flash(w.head_dim, software)),
         split=split,
         has_vocabulary=has_vocabulary,
         outputs=times(has_vocabulary, plus(1.0, w.predicted)),
@@ -356,10 +356,20 @@ def splits_sequence(choice: Scalar) -> Scalar:
     return jnp.where(is_split, 1.0, 0.0)
 
 
-def eager_softmax(batch: Scalar, software: Software) -> Scalar:
+def runs_flash(head_dim: Scalar, software: Software) -> Scalar:
+    """Return whether attention over heads of ``head_dim`` columns is the flash kernel of the stack.
+
+    A kernel may lack wide heads (128 columns at most in flash-attention 2.0.4 for ROCm), which then run unfused.
+    """
+    is_flash, most = software.attention == float(Attention.flash), software.flash_most_head
+    return is_flash if most is None else is_flash & (head_dim <= most)
+
+
+def eager_softmax(batch: Scalar, software: Software, flash: Scalar) -> Scalar:
     """Return 1 where unfused attention over ``batch`` sequences x heads uses a softmax of single kernels, else 0.
 
-    The fused kernel needs a multiple of its batch (four in Megatron-LM's ``fused_softmax``).
+    The fused kernel needs a multiple of its batch (four in Megatron-LM's ``fused_softmax``). ``flash``: whether
+    attention is the flash kernel.
     """
-    fused = divides(software.softmax_batch, batch) | (software.attention == float(Attention.flash))
+    fused = divides(software.softmax_batch, batch) | flash
     return jnp.where(fused, 0.0, 1.0)

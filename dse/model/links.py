@@ -216,10 +216,32 @@ def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
 
 
 def _in_package(package: Package, domain: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """Return shares of ``package.speedup`` for a group within one package, else 1."""
+    """Return the shares of a group on packages of ``d`` devices, of the bandwidth of one link to another package.
+
+    Within one package ``speedup``; 1 beyond it where a switch joins packages. With ``n`` links of a device to ``n``
+    other packages, of which those to the ``M - 1`` others of the group count, ``k = min(M - 1, n)``:
+
+    - rings pass every package by ``q`` of its devices, in by one and out by another, and run both ways around, so that
+      each device sends ``q k`` links' worth, at most what goes through a package: ``min(q k, speedup)``;
+    - in an all-to-all a device sends ``(N - q) / (N - 1)`` of its bytes out of its package over ``k`` links;
+    - a send to the next member has one link.
+
+    ``q`` members of a group are in one package, ``M = N / q`` packages hold the ``N`` members of a domain.
+    """
     size: Scalar = 1.0
-    for _, members in runs:
+    in_package: Scalar = 1.0
+    for stride, members in runs:
         size = size * members
+        in_package = in_package * _clip(stride * members, 1.0, package.dies) / _clip(stride, 1.0, package.dies)
     stride, members = runs[-1]
-    share = jnp.where(stride * members <= package.dies, package.speedup, 1.0)
-    return Reach(share, share, share, jnp.minimum(size, domain) - 1.0, 1.0)
+    is_inside = stride * members <= package.dies
+    size = jnp.minimum(size, domain)
+    other_packages = jnp.maximum(size / in_package - 1.0, 1.0)
+    has_links, links_used = package.neighbours > 0.0, jnp.minimum(other_packages, package.neighbours)
+    leaving = jnp.maximum(size - in_package, 1.0) / jnp.maximum(size - 1.0, 1.0)
+
+    def share(by_links: Scalar) -> Scalar:
+        outside = jnp.where(has_links, jnp.minimum(by_links, package.speedup), 1.0)
+        return jnp.where(is_inside, package.speedup, outside)
+
+    return Reach(share(in_package * links_used), share(links_used / leaving), share(1.0), size - 1.0, 1.0)

@@ -55,7 +55,7 @@ TOOLS = {
 _EXPECTED_PATHS = ("mapping.", "software.moment_bytes", "software.weight_message_bytes", "software.parameter_bytes")
 
 #: Neutral values of absent records whose own defaults are not neutral.
-_NEUTRAL_WITHOUT_RECORD = {"mapping.nano.nano_batches": 1.0, "mapping.nano.step_overlap": 0.0}
+_NEUTRAL_WITHOUT_RECORD = {"mapping.nano.nano_batches": 1.0}
 
 #: For training it follows from the number of processes.
 _IMPLIED_PATHS = {"training": ("mapping.dp",), "serving": ()}

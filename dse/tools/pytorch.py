@@ -210,19 +210,30 @@ def _read_stage(options: Mapping[str, str]) -> dict[str, float]:
     return {"mapping.zero_stage": stage, "mapping.overlap_dp": float(stage == 3.0)} | _OVERLAPPED.read(options)
 
 
+_PINNED = "mapping.tiers.pinned"
+
+
 def _read_offloaded(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → shares of offloaded optimiser state and weights, and of those in storage."""
-    values = {}
+    """Return path → shares of offloaded optimiser state and weights, of those in storage, and page-locked memory.
+
+    Memory of the host is pageable by default (``pin_memory`` of deepspeed/runtime/zero/offload_config.py), buffers of
+    storage are page-locked.
+    """
+    values: dict[str, float] = {}
     for part, name in (("optimizer", "offload_optimizer"), ("weights", "offload_param")):
         device = options.get(f"{_ZERO}{name}.device", "none")
         if device != "none":
             values[f"mapping.offload_{part}"] = float(options.get(f"{_ZERO}{name}.ratio", 1.0))
             values |= {f"mapping.tiers.storage_{part}": 1.0} if device == "nvme" else {}
+            is_pinned = float(device == "nvme" or options.get(f"{_ZERO}{name}.pin_memory") == "true")
+            values[_PINNED] = min(is_pinned, values.get(_PINNED, 1.0))
     return values
 
 
 def _offloaded(leaf: Lookup) -> Pairs | None:
     """Return the offload of optimiser state and weights to host or storage as options, None for others.
+
+    Memory of the host is page-locked unless a mapping says otherwise.
 
     The optimiser may be offloaded in part, weights only all or none.
     """
@@ -233,6 +244,7 @@ def _offloaded(leaf: Lookup) -> Pairs | None:
             return None
         if offloaded_share:
             pairs.append((f"{_ZERO}{name}.device", "nvme" if stored else "cpu"))
+            pairs += [] if stored or leaf(_PINNED) == 0.0 else [(f"{_ZERO}{name}.pin_memory", "true")]
         if 0.0 < offloaded_share < 1.0:
             pairs.append((f"{_ZERO}{name}.ratio", number(offloaded_share)))
     return pairs
@@ -266,8 +278,15 @@ DEEPSPEED = Tool(
         CompositeOption(("mapping.zero_stage", "mapping.overlap_dp"), _stage, _read_stage),
         CompositeOption(
             ("mapping.offload_optimizer", "mapping.offload_weights", "mapping.tiers.storage_optimizer",
-             "mapping.tiers.storage_weights"), _offloaded, _read_offloaded,
+             "mapping.tiers.storage_weights", _PINNED), _offloaded, _read_offloaded,
         ),
+        NumberOption(f"{_ZERO}sub_group_size", "mapping.tiers.sub_group_size", default=1e9),
+        ChoiceOption("mapping.tiers.pipeline_read", {
+            0.0: [], 1.0: [(f"{_ZERO}offload_optimizer.pipeline_read", "true")],
+        }),
+        ChoiceOption("mapping.tiers.pipeline_write", {
+            0.0: [], 1.0: [(f"{_ZERO}offload_optimizer.pipeline_write", "true")],
+        }),
         CompositeOption(("mapping.sharding.secondary", "mapping.sharding.weights_over"), _secondary),
         ChoiceOption("mapping.sharding.gathered_bytes", {2.0: [], 1.0: [(f"{_ZERO}zero_quantized_weights", "true")]}),
         ChoiceOption("mapping.sharding.scattered_bytes", {

@@ -79,13 +79,34 @@ class Accelerator:
 class HostTiers:
     """Storage and processors of the host, per device; an optional part of a system.
 
-    Default: one drive behind four PCIe 4 lanes, and Adam at memory bandwidth: about 30 bytes per parameter at 60 GB/s.
+    Default: one drive behind four PCIe 4 lanes, and an eighth of a host of two sockets of 64 cores with eight channels
+    of DDR4-3200 each (DGX A100), whose cores have twelve lines of 64 bytes in flight for 80 ns; one of them reads
+    and writes each byte of a pageable copy, through a pinned buffer. Drives share their
+    channels of flash between reads and writes, a PCIe link has lanes for each direction.
     """
 
     storage_capacity: Scalar = metadata("", "B", "storage capacity", default=2e12, bounds=POSITIVE)
     storage_read: Scalar = metadata("", "B/s", "storage read bandwidth", default=6.5e9, bounds=POSITIVE)
     storage_write: Scalar = metadata("", "B/s", "storage write bandwidth", default=3.5e9, bounds=POSITIVE)
-    update_rate: Scalar = metadata("", "s-1", "parameters updated per second on the host", default=2e9, bounds=POSITIVE)
+    storage_duplex: Scalar = metadata(
+        "", "1", "storage reads and writes: 1 in parallel, 0 in turn", default=0.0, bounds=YES_OR_NO
+    )
+    link_duplex: Scalar = metadata(
+        "", "1", "directions of the link to the host: 1 in parallel, 0 in turn", default=1.0, bounds=YES_OR_NO
+    )
+    link_sharing: Scalar = metadata(
+        "", "1", "devices that share one link to the host and use it at once", default=1.0, bounds=Bounds(low=1.0)
+    )
+    host_memory_bandwidth: Scalar = metadata(
+        "", "B/s", "bandwidth of the host's memory per device", default=51.2e9, bounds=POSITIVE
+    )
+    host_cores: Scalar = metadata("", "1", "cores of the host per device", default=16.0, bounds=POSITIVE)
+    core_bandwidth: Scalar = metadata(
+        "", "B/s", "memory bandwidth of one core of the host", default=9.6e9, bounds=POSITIVE
+    )
+    pageable_bandwidth: Scalar = metadata(
+        "", "B/s", "bandwidth of copies of pageable memory, by one core", default=4.8e9, bounds=POSITIVE
+    )
 
 
 @record

@@ -137,11 +137,15 @@ class Package:
     """Devices on a package or a board with faster links between them than in the rest of their domain.
 
     An optional third level within a scale-up network, for groups that fit in it; other groups have the bandwidth of the
-    network, since the slowest link of a ring sets the pace.
+    network, since the slowest link of a ring sets the pace. With ``neighbours`` that bandwidth is one link of a device
+    to one other package, and rings use all such links of the group (:func:`dse.model.links.reach_in`).
     """
 
     dies: Scalar = metadata("", "1", "devices per package", default=1.0, bounds=COUNT)
     speedup: Scalar = metadata("", "1", "bandwidth inside a package over the network's", default=1.0, bounds=POSITIVE)
+    neighbours: Scalar = metadata(
+        "", "1", "other packages that a device has a link to; 0: a switch joins packages", default=0.0
+    )
 
 
 @record

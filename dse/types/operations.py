@@ -169,6 +169,7 @@ class Message(NamedTuple):
             ``size`` are then those within it. The literal 0.0 for equal parts.
         mean_share: bytes of the mean device over those of the busiest, which ``size`` states.
         link_share: bandwidth between domains that kernels of their own reach; the literal 0.0: as collectives do.
+        converted: bytes that kernels read and write to send fewer bits; the literal 0.0: none.
     """
 
     name: str
@@ -185,3 +186,4 @@ class Message(NamedTuple):
     inter_domain: Scalar = 0.0
     mean_share: Scalar = 1.0
     link_share: Scalar = 0.0
+    converted: Scalar = 0.0

@@ -173,17 +173,11 @@ class Serving:
 class NanoBatches:
     """A step in parts that run in parallel on different resources; an optional part of a mapping.
 
-    While one part computes, another one reads its cache and a third one is sent (NanoFlow: Zhu et al. 2024). Without
-    it operators run one after the other.
+    While one part computes, another one reads its cache and a third one is sent (NanoFlow: Zhu et al. 2024, with two to
+    four parts). What overlaps follows from the cores, the memory bandwidth and the links that kernels take from each
+    other (:func:`dse.model.serving.nano_batches.side_by_side`). Without it operators run one after the other.
     """
 
-    step_overlap: Scalar = metadata(
-        "",
-        "1",
-        "overlap of compute, memory and network in a step: 0 none, 1 full",
-        default=0.5,
-        bounds=SHARE,
-    )
     nano_batches: Scalar = metadata(
         "",
         "1",

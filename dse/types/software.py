@@ -168,6 +168,13 @@ class Software:
         default=1.0,
         bounds=POSITIVE,
     )
+    flash_most_head: Scalar | None = metadata(
+        "",
+        "1",
+        "widest head of the flash kernel, others have unfused attention; absent: any",
+        default=None,
+        bounds=COUNT,
+    )
     communication_slowdown: Scalar = metadata(
         "", "1", "collective slowdown in a step over isolated collectives", default=1.0
     )
@@ -359,7 +366,13 @@ class Sharding:
 
 @record
 class Tiers:
-    """Offloading beyond the host's memory, and updates by the host; an optional part of a mapping."""
+    """Offloading beyond the host's memory, updates by the host, and the schedule of swaps; optional in a mapping.
+
+    Default: one layer ahead in page-locked memory (FSDP's prefetch, Transformer Engine's double buffers), and
+    DeepSpeed's update: sub-groups of 1e9 parameters, read, updated and written in turn (``sub_group_size``,
+    ``pipeline_read``, ``pipeline_write`` of its configuration). Its ``pin_memory`` is off by default, its
+    ``cpu_checkpointing`` copies at depth 0 to pageable memory, and ``stage3.py`` copies gradients at depth 0 in fp32.
+    """
 
     storage_weights: Scalar = metadata("", "1", "share of offloaded weights on storage", default=0.0, bounds=SHARE)
     storage_activations: Scalar = metadata(
@@ -371,9 +384,16 @@ class Tiers:
     offload_gradients: Scalar = metadata(
         "",
         "1",
-        "share of gradients offloaded in 16 bits",
+        "share of gradients offloaded",
         default=0.0,
         bounds=SHARE,
+    )
+    gradient_copy_bytes: Scalar = metadata(
+        "",
+        "B",
+        "bytes per offloaded gradient: 2 in 16 bits, 4 cast on the device",
+        default=2.0,
+        bounds=POSITIVE,
     )
     host_update: Scalar = metadata(
         "",
@@ -381,6 +401,51 @@ class Tiers:
         "share of offloaded optimiser state updated on the host",
         default=0.0,
         bounds=SHARE,
+    )
+    storage_gradients: Scalar = metadata("", "1", "share of offloaded gradients on storage", default=0.0, bounds=SHARE)
+    prefetch_depth: Scalar = metadata(
+        "",
+        "1",
+        "layers whose weights or state are in transfer ahead of their use; 0 synchronous",
+        default=1.0,
+        bounds=Bounds(is_integer=True),
+    )
+    gradient_depth: Scalar = metadata(
+        "",
+        "1",
+        "layers whose gradients are in transfer behind their backward; 0 synchronous",
+        default=1.0,
+        bounds=Bounds(is_integer=True),
+    )
+    activation_depth: Scalar = metadata(
+        "",
+        "1",
+        "layers whose activations are in transfer ahead of their use; 0 synchronous",
+        default=1.0,
+        bounds=Bounds(is_integer=True),
+    )
+    pinned: Scalar = metadata(
+        "",
+        "1",
+        "host memory of weights, gradients and state: 1 page-locked, 0 pageable, whose copies are synchronous",
+        default=1.0,
+        bounds=YES_OR_NO,
+    )
+    pinned_activations: Scalar = metadata(
+        "",
+        "1",
+        "host memory of activations: 1 page-locked, 0 pageable, whose copies are synchronous",
+        default=1.0,
+        bounds=YES_OR_NO,
+    )
+    sub_group_size: Scalar = metadata(
+        "", "1", "parameters per sub-group of the update of stored state", default=1e9, bounds=POSITIVE
+    )
+    pipeline_read: Scalar = metadata(
+        "", "1", "read of the next sub-group during the update: 1 yes", default=0.0, bounds=YES_OR_NO
+    )
+    pipeline_write: Scalar = metadata(
+        "", "1", "write of the last sub-group during the update: 1 yes", default=0.0, bounds=YES_OR_NO
     )
 
 

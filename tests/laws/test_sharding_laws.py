@@ -4,8 +4,12 @@ import dataclasses
 
 import pytest
 
+from dse.doors.evaluation import evaluate
 from dse.model import lay_out, training_work
+from dse.model.machine.operator_energy import phase_energy
+from dse.model.work import replicas
 from dse.model.work.state import state_bytes
+from dse.model.work.training import step_phase
 from dse.types import Infeasible, Scope, Sharding
 from tests.designs import SCALE_OUT, SOFTWARE, SYSTEM, WORKLOAD, make_design
 from tests.programs import metrics_of
@@ -54,6 +58,47 @@ def test_zero_plus_plus_sends_a_quarter():
     less = across_nodes(sharded(weights_over=8.0, secondary=1.0, gathered_bytes=1.0, scattered_bytes=0.5))
     assert all_of_it == pytest.approx(3.0 * 15.0 / 16.0, rel=1e-6)
     assert less == pytest.approx(0.75 * 15.0 / 16.0, rel=1e-6)
+
+
+def test_casts_take_the_time_of_their_bytes(monkeypatch):
+    """Kernels read all elements, write fewer bits and read them again: by hand, at the rate of device memory.
+
+    ``V (1 + r) (1 + 1 / N)`` for a gather, ``V (1 + 2 r + 1 / N)`` for a scatter, each micro-batch; that time is
+    exposed where all messages are (no overlap).
+    """
+    parts = dict(weights_over=8.0, secondary=1.0, gathered_bytes=1.0, scattered_bytes=0.5)
+    design = sharded(**parts)
+    work = training_work(design, lay_out(design))
+    whole, micro_batches = 2.0 * float(work.parameters), 256.0 / 128.0
+    casts = {m.name: float(m.converted * m.times) for m in work.messages if float(m.converted) > 0.0}
+    expected = {
+        "weights_all_gather": whole * 1.5 * (1.0 + 1.0 / 128.0),
+        "weights_all_gather_again": whole * 1.5 * (1.0 + 1.0 / 8.0),
+        "gradients_reduce_scatter": whole * (1.0 + 2.0 * 0.25 + 1.0 / 128.0),
+    }
+    assert casts == pytest.approx({name: size * micro_batches for name, size in expected.items()}, rel=1e-6)
+    device = design.system.accelerator
+    seconds = sum(casts.values()) / float(device.memory.bandwidth * device.kernels.memory_efficiency)
+    joules = sum(casts.values()) * float(device.power.memory_energy) * 128.0
+    with_casts = metrics_and_memory_energy(design)
+    monkeypatch.setattr(replicas, "converted_bytes", lambda *_: 0.0)
+    without = metrics_and_memory_energy(design)
+    assert with_casts[0] - without[0] == pytest.approx(seconds, rel=1e-3)
+    assert with_casts[1] - without[1] == pytest.approx(joules, rel=1e-3)
+
+
+def metrics_and_memory_energy(design) -> tuple[float, float]:
+    """Step time and energy of device memory, by the equations as they are now."""
+    layout = lay_out(design)
+    phase = step_phase(design, layout, training_work(design, layout))
+    return float(evaluate(design).step_time), float(phase_energy(phase, design).memory)
+
+
+def test_full_width_messages_have_no_casts():
+    """Parts alone, or 16 bits as the stack sends, cost no kernel."""
+    for parts in (dict(weights_over=8.0), dict(gathered_bytes=2.0, scattered_bytes=2.0)):
+        design = sharded(**parts)
+        assert all(float(m.converted) == 0.0 for m in training_work(design, lay_out(design)).messages)
 
 
 def test_bytes_of_a_parameter():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from calibration import cdna2
 from docs.make.studies import training
 
 pytestmark = pytest.mark.slow
@@ -12,8 +13,8 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("model", training.FRONTIER)
 def test_the_best_mapping_on_frontier_reaches_what_was_published(model):
     """Dash et al. 2023 (arXiv 2312.12705): shares of a die's 191.5 TFLOP/s, with checkpoints of activations."""
-    published = training.FRONTIER[model][-1]
-    assert published <= training.frontier(model) <= 1.7 * published
+    published = cdna2.steps()[model].utilisation
+    assert published <= training.frontier(model) <= 1.2 * published
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,7 @@ def test_each_part_of_megascale_gains(megascale):
 def test_megascale_is_faster_than_megatron(megascale):
     """1.34 times Megatron-LM's 41.2 %."""
     assert megascale["all"] / megascale["baseline"] == pytest.approx(1.34, abs=0.07)
+    assert megascale["all"] / megascale["without waits"] == pytest.approx(1.20, abs=0.01)  # what it changes itself
 
 
 def test_a_pipeline_across_slow_links_loses_less_than_replicas():

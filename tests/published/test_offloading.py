@@ -65,10 +65,36 @@ def test_a_trillion_parameters_without_offloading(n_devices, runs):
 
 
 def test_a_trillion_parameters_on_drives():
-    """512 V100 reach 25 PFLOP/s with the optimiser on NVMe, Megatron's layers (Rajbhandari et al. 2021, figure 5a)."""
-    found = metrics_of(INFINITY_ON_DRIVES._replace(software="megatron-2021").design())
-    assert int(found.infeasible_reason) & ~Infeasible.heads_not_divisible == 0
-    assert float(found.model_flops) / float(found.step_time) == pytest.approx(25e15, rel=0.03)
+    """Over 25 PFLOP/s on 512 V100 with the optimiser on NVMe (Rajbhandari et al. 2021, figure 5a).
+
+    The study counts the forward that runs again (section 4.1: four passes of two FLOPs a parameter and token); without
+    it DeepSpeed's stack, fitted to rows without tp, is within a tenth, and Megatron-LM's layers reach it.
+    """
+    deepspeed, megatron = (
+        metrics_of(INFINITY_ON_DRIVES._replace(software=name).design())
+        for name in ("deepspeed-zero-2021", "megatron-2021")
+    )
+    assert int(deepspeed.infeasible_reason) == 0
+    rate, of_megatron = (float(found.model_flops) / float(found.step_time) for found in (deepspeed, megatron))
+    assert rate * 4.0 / 3.0 >= 25e15
+    assert rate == pytest.approx(25e15, rel=0.1)
+    assert of_megatron >= 25e15
+
+
+def test_zero_infinity_on_one_card_follows_from_deepspeed_s_schedule():
+    """45 TFLOP/s of 13B on a 4090 (Liao et al. 2024, abstract), every part read, updated and written in turn."""
+    found = metrics_of(offloading.INFINITY_ON_ONE.design())
+    assert int(found.infeasible_reason) == 0
+    assert float(found.model_flops) / float(found.step_time) == pytest.approx(45e12, rel=0.1)
+
+
+def test_fuyou_hides_all_that_zero_infinity_waits_for():
+    """Half of the layers computed again is its planner's optimum, and leaves nothing exposed (section 4.2)."""
+    times = [float(offloading.FUYOU.metrics(recompute_share=tenths / 10.0).step_time) for tenths in range(11)]
+    assert times.index(min(times)) / 10.0 == offloading.FUYOU.settings["recompute_share"]
+    waits, hides = offloading.INFINITY_ON_ONE.metrics(), offloading.FUYOU.metrics()
+    assert float(hides.step_time_offload) < 0.01 * float(waits.step_time_offload)
+    assert float(waits.step_time / hides.step_time) > 2.0
 
 
 @pytest.mark.parametrize("overlap", [0.0, 0.25, 1.0])
@@ -83,3 +109,25 @@ def test_an_update_that_waits_for_all_gradients_pays_for_its_state(overlap):
     link = dse.design("llama-3-70b", "eos", tp=8).system.host.bandwidth
     exposed = (1.0 - overlap) * state / link
     assert float(off.step_time - kept.step_time) == pytest.approx(exposed, rel=0.02, abs=1e-3)
+
+
+def test_a_step_whose_host_updates_pays_for_pageable_copies():
+    """Llama-3-8B with 8,192 tokens on eight H200: 141 TFLOP/s each, 2.99 s (ml-engineering, when-to-upgrade-gpus).
+
+    ZeRO 3 with the optimiser on the host by DeepSpeed's defaults: 1e9 parameters a device, their gradients out in fp32
+    and their weights in over 4.8 GB/s of pageable copies, and Adam at 51.2 GB/s: 0.83 + 0.42 + 0.59 s. Without these
+    waits the step is half as long.
+    """
+    settings = dict(
+        n_devices=8, dp=8, zero_stage=3, recompute="full", seq_len=8192, global_batch=8, micro_batch=1,
+        offload_optimizer=1, any_option=True,
+    )  # fmt: skip
+    schedule = dict(host_update=1, offload_gradients=1, gradient_depth=0, gradient_copy_bytes=4, pinned=0)
+    pageable, pinned = (
+        metrics_of(dse.design("llama-3-8b", "h200-sxm-141gb", "fsdp-liger", **settings, **schedule | more))
+        for more in ({}, {"pinned": 1})
+    )
+    assert float(pageable.step_time) == pytest.approx(2.99, rel=0.05)
+    assert float(pinned.step_time) < 0.6 * 2.99
+    waits = 8.03e9 / 8.0 * (4.0 / 4.8e9 + 2.0 / 4.8e9 + 30.0 / 51.2e9)
+    assert float(pageable.step_time_offload) == pytest.approx(waits, rel=0.005)

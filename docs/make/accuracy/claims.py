@@ -43,6 +43,8 @@ CLAIMS = (
     ),
     # The same, table 2, the rows with pipelines.
     Claim("Narayanan2021_table2", "step_time", "", "narayanan_2021", rows=6, mean=0.05, worst=0.10),
+    # Dash et al. 2023 (arXiv 2312.12705) on Frontier: 22B and 175B, to which one number of its chip is fitted, and 1T.
+    Claim("Dash2023", "step_time", "", "frontier_2023", rows=3, mean=0.05, worst=0.125),
     # Korthikanti et al., figure 1: computed by the paper's own formulas, so almost exact.
     Claim(
         "Korthikanti2022_fig1", "peak_memory_state", "Korthikanti et al. 2022, figure 1: model state of the layers",

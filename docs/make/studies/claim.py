@@ -9,20 +9,26 @@ from typing import Any, NamedTuple
 import dse
 from dse.types import Design, Metrics
 
-AGREES, DIFFERS = "agrees", "differs"
+AGREES, FITTED, DIFFERS = "agrees", "fitted", "differs"
 LAW, IDENTITY, SETTING, NOT_CHECKED = "law only", "identity", "setting chosen", "not checked"
 #: Word of a verdict → its meaning.
 WORDS = {
-    AGREES: "within the tolerance named, else 10 %",
-    DIFFERS: "outside it",
-    LAW: "a direction or bound was checked",
-    IDENTITY: "both sides are one formula or input",
-    SETTING: "ours follows from a setting that we chose",
-    NOT_CHECKED: "no comparison",
+    AGREES: "within ± 10 % or the share named; nothing of ours was fitted to the figure or chosen for it",
+    FITTED: "the same, but numbers of ours were fitted to it",
+    DIFFERS: "outside, whatever else is true",
+    SETTING: "within, but it follows from a setting that we chose",
+    IDENTITY: "within, but both sides are one formula or input",
+    LAW: "no figure, an “up to”, or a setting that is not known: a direction or a bound was checked",
+    NOT_CHECKED: "no figure that has a source",
 }
+#: No figure of a source.
+NO_FIGURE = "–"
 _INFINITE = float("inf")
 
 Bounds = tuple[float, float]
+
+#: Of a value that is shown and not judged.
+ANY: Bounds = (-_INFINITE, _INFINITE)
 
 
 def about(value: float, share: float = 0.1) -> Bounds:
@@ -30,13 +36,23 @@ def about(value: float, share: float = 0.1) -> Bounds:
     return (1.0 - share) * value, (1.0 + share) * value
 
 
+def between(low: float, high: float, share: float = 0.1) -> Bounds:
+    """Interval of a published span, wider by ``share`` of its ends."""
+    return (1.0 - share) * low, (1.0 + share) * high
+
+
+def reached(value: float, more: float = 0.2) -> Bounds:
+    """Interval of "at least ``value``": who had more than a fifth above would say so."""
+    return value, (1.0 + more) * value
+
+
 def least(value: float) -> Bounds:
-    """Interval from ``value`` on."""
+    """Interval of a law from ``value`` on."""
     return value, _INFINITE
 
 
 def most(value: float) -> Bounds:
-    """Interval up to ``value``."""
+    """Interval of a law up to ``value``."""
     return -_INFINITE, value
 
 
@@ -72,13 +88,12 @@ class Claim(NamedTuple):
         name: unique name, for ``--claim``.
         study: its study.
         what: the claim in words, with its setting.
-        published: what the study states.
+        published: figure of the study; :data:`NO_FIGURE` where it has none.
         ours: function of our values; None where nothing is compared.
         bounds: interval in which each of our values must lie to agree.
         shown: format string of our values.
-        word: verdict where the values lie within the bounds; outside it is ``differs``, except for identities and
-            chosen settings.
-        why: what is missing where it differs, or what was chosen; a function where it has figures of ours.
+        word: verdict where the values lie within the bounds; outside it is ``differs``.
+        why: what a reader must know of it: what is missing, fitted or chosen; a function where it has figures of ours.
         command: command that prints our values; empty: ``--claim`` of this page alone.
         cases: designs behind the values.
     """
@@ -122,5 +137,4 @@ def judged(claim: Claim) -> Row:
     if len(values) != len(claim.bounds):
         raise ValueError(f"{claim.name}: {len(values)} values for {len(claim.bounds)} intervals")
     inside = all(low <= value <= high for value, (low, high) in zip(values, claim.bounds, strict=True))
-    fixed = claim.word in (IDENTITY, SETTING)
-    return Row(claim, values, claim.word if inside or fixed else DIFFERS)
+    return Row(claim, values, claim.word if inside else DIFFERS)

@@ -6,17 +6,19 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from docs.make.studies.claim import LAW, Case, Claim, about, least
+from docs.make.studies.claim import LAW, Case, Claim, about, least, reached
 from dse.types import Infeasible, Metrics
 
-#: A host with 768 GB and twelve drives (Fuyou: Liao et al. 2024, section 5.1).
+#: A host with 768 GB and twelve drives (Fuyou: Liao et al. 2024, section 5.1), of two Xeon Gold 5320: 26 cores and eight
+#: channels of DDR4-2933 each (data sheet).
 DRIVES = {
     "host.capacity": 768e9,
     "host.bandwidth": 25e9,
     "storage_capacity": 40e12,
     "storage_read": 28e9,
     "storage_write": 20e9,
-    "update_rate": 4e9,
+    "host_memory_bandwidth": 375.4e9,
+    "host_cores": 52,
 }
 OFFLOADED = dict(offload_weights=1.0, offload_activations=1.0, offload_optimizer=1.0, recompute="full")
 
@@ -47,9 +49,32 @@ def tuned_on_one(workload: str, **settings: Any) -> Case:
 LARGE = tuned_on_one("gpt-3-175b", storage_optimizer=1.0)
 
 _BATCH = dict(global_batch=32, micro_batch=32, storage_optimizer=1.0)
-#: Fuyou: updates while gradients come, activations on drives. ZeRO-Infinity: an update after the backward pass.
-FUYOU = tuned_on_one("gpt-3-13b", **_BATCH, storage_activations=1.0, recompute="none", update_overlap=1.0)
-INFINITY_ON_ONE = tuned_on_one("gpt-3-13b", **_BATCH, storage_weights=1.0, update_overlap=0.0)
+#: Fuyou (sections 4.1 to 4.3): updates while gradients come, groups read ahead and written behind, and activations
+#: swapped as far as passes hide them, the rest computed again: half of the layers, the least time in tenths.
+FUYOU = tuned_on_one(
+    "gpt-3-13b",
+    **_BATCH,
+    storage_activations=1.0,
+    recompute_share=0.5,
+    update_overlap=1.0,
+    pipeline_read=1,
+    pipeline_write=1,
+)
+#: ZeRO-Infinity as DeepSpeed has it by default: an update after the backward pass, each group read, updated and written
+#: in turn (``pipeline_read``, ``pipeline_write``); gradients copied at once in fp32 and kept on drives (``stage3.py``);
+#: checkpoints copied at once to pageable memory (``activation_checkpointing/checkpointing.py``). Buffers of weights and
+#: state on drives are page-locked (``swap_tensor``).
+INFINITY_ON_ONE = tuned_on_one(
+    "gpt-3-13b",
+    **_BATCH,
+    storage_weights=1.0,
+    update_overlap=0.0,
+    storage_gradients=1.0,
+    gradient_depth=0,
+    gradient_copy_bytes=4.0,
+    activation_depth=0,
+    pinned_activations=0,
+)
 
 #: Sixteen bytes a parameter (ZeRO-Infinity: Rajbhandari et al. 2021, section 1 and figure 1).
 INFINITY = Case(
@@ -69,9 +94,13 @@ INFINITY = Case(
     ),
 )
 
-#: With the optimiser on drives (figure 5a).
+#: With the optimiser on drives (figure 5a): groups read ahead and written behind (section 6.2), hosts of 48 cores, twelve
+#: channels of DDR4-2666 and four of sixteen devices behind each link (DGX-2, data sheet). Five sequences of 1,024 a
+#: device (table 1, from memory), which tp gathers for a replica.
 INFINITY_ON_DRIVES = Case("megatron-1t", "v100-sxm-32gb", "deepspeed-zero-2021", {
-    "n_devices": 512, "tp": 4, "zero_stage": 3, "precision": "fp16", "micro_batch": 2, "global_batch": 1024,
+    "n_devices": 512, "tp": 4, "zero_stage": 3, "precision": "fp16", "micro_batch": 20, "global_batch": 2560,
+    "seq_len": 1024, "storage_gradients": 1.0, "gradient_copy_bytes": 4.0, "pipeline_read": 1, "pipeline_write": 1, "link_sharing": 4,
+    "host_memory_bandwidth": 16e9, "host_cores": 3,
     "gradient_bytes": 2.0, "offload_gradients": 1.0, "host_update": 1.0, "storage_optimizer": 1.0,
     "sequence_parallel": 1, "overlap_dp": 1, **OFFLOADED, "offload_weights": 0.0, "storage_read": 1.6e9,
     "storage_write": 1.6e9, "host.capacity": 94e9,
@@ -154,7 +183,7 @@ def claims() -> Iterator[Claim]:
         "1T on 512 V100 with drives",
         "≥ 25 PFLOP/s",
         lambda: (petaflops(),),
-        (least(25.0),),
+        (reached(25.0),),
         "{:.1f}",
         cases=(INFINITY_ON_DRIVES,),
         why=lambda: (
@@ -171,17 +200,19 @@ def claims() -> Iterator[Claim]:
         ((0.05, 0.95), (1.0, 2.5)),
         "{:.1f}, {:.2f}",
         LAW,
+        "Theirs is of other models and hosts; 0 and 1 would be no optimum",
         cases=(SHARED,),
     )
     yield Claim(
         "superpipeline",
         "Superpipeline",
-        "memory saved; time by more offloading, least",
-        "60 %, ≥ 1",
+        "most memory saved; time by a quarter more off the device, least (≥ 1)",
+        "60 %, –",
         _superpipeline,
-        (least(60.0), least(1.0 - 1e-6)),
+        ((60.0, 100.0), least(1.0 - 1e-6)),
         "{:.0f} %, {:.2f}",
         LAW,
+        "Theirs is what a run saved, ours what all off the device saves: 60 % lies on the way",
     )
     yield Claim(
         "fuyou-fits",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.posttraining import NEMO, VERL_RATIOS, NemoStep, compare
-from docs.make.studies.claim import Claim, about
+from docs.make.studies.claim import SETTING, Claim, about
 from dse.lab.rl.posttraining import RlDemand, plan_rl
 
 #: Why our steps are shorter, by model.
@@ -67,7 +67,8 @@ def claims() -> Iterator[Claim]:
             functools.partial(_seconds, place),
             (about(row.seconds),),
             "{:.1f} s",
-            why=_WHY.get(row.workload, _FRAMEWORK),
+            SETTING,
+            _WHY.get(row.workload, _FRAMEWORK),
         )
     yield Claim(
         "verl-log-probs",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 import statistics
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,9 +13,24 @@ from pathlib import Path
 import numpy as np
 
 import dse
-from docs.make.ablation import ABLATIONS
+from calibration import cdna2
+from docs.make.ablation import ABLATIONS, ON_EIGHT
 from docs.make.accuracy.claims import CLAIMS
-from docs.make.studies.claim import IDENTITY, LAW, NOT_CHECKED, SETTING, Case, Claim, about, least, most
+from docs.make.studies.claim import (
+    AGREES,
+    ANY,
+    FITTED,
+    IDENTITY,
+    LAW,
+    NO_FIGURE,
+    SETTING,
+    Case,
+    Claim,
+    about,
+    least,
+    most,
+    reached,
+)
 from dse.designs import catalog, leaf, replace
 from dse.measured.comparison import Comparison, compare
 from dse.measured.prediction import evaluate_many
@@ -22,7 +38,7 @@ from dse.model import lay_out, training_work
 from dse.model.accounts.failures import relative_slowdown
 from dse.model.steps.training import StepTime
 from dse.types import Accelerator, Design, LogicNode, MemoryTechnology, MessageKind, Reliability, Scope
-from dse.views.trace.step import schedule_step
+from dse.views.trace.step import ScheduledStep, schedule_step
 
 _CALIBRATION = Path("docs/calibration.json")
 
@@ -39,22 +55,47 @@ def _errors(table: str, metric: str, source: str = "") -> list[float]:
     return [abs(one.error) for one in found]
 
 
+def _published(table: str, metric: str, source: str, scale: float = 1.0) -> str:
+    """Least and most of the published figures of a table."""
+    found = (one for one in _compared(table) if one.metric.startswith(metric) and one.source.startswith(source))
+    figures = [one.measured / scale for one in found]
+    return " to ".join(f"{one:,.0f}" if one >= 100.0 else f"{one:.3g}" for one in (min(figures), max(figures)))
+
+
 def _in_sample_and_unseen(table: str, source: str) -> tuple[float, float]:
     """Mean errors of step times in per cent: of the catalogue's fit, and of fits that had not seen the row."""
     unseen = json.loads(_CALIBRATION.read_text(encoding="utf-8"))["sources"][source]["unseen"]
     return 100.0 * statistics.fmean(_errors(table, "step_time", source)), 100.0 * unseen
 
 
-def _petaflops() -> tuple[float]:
-    """FLOP rate of the run on 3,072 devices, published 502 PFLOP/s, by its step time."""
+def _calculon() -> tuple[float, float]:
+    found = [100.0 * error for error in _errors("calculon", "step_time")]
+    return statistics.fmean(found), max(found)
+
+
+def _petaflops() -> tuple[float, float]:
+    """PFLOP/s of the run on 3,072 devices, published 502, by its step time; per cent of 312 TFLOP/s a device."""
     (run,) = (one for one in _compared("narayanan_2021") if one.measurement.row.get("n_gpus") == "3072")
-    return (502.0 / (1.0 + run.error),)
+    rate = 502.0 / (1.0 + run.error)
+    return rate, 100.0 * rate / (3072 * 0.312)
+
+
+#: Sequences of a batch, one a micro-batch, whose gain of interleaving is shown; stages of that pipeline.
+_BATCHES_INTERLEAVED, _STAGES_INTERLEAVED = (12, 60), 12
 
 
 def _interleaved() -> tuple[float, ...]:
     """Gain of two chunks a stage, by sequences of a batch (``docs/tables/studies_options.csv`` has the last)."""
     found = next(one for one in ABLATIONS if one.option.startswith("interleaved"))
-    return tuple(found._replace(settings={**found.settings, "global_batch": batch}).ratio() for batch in (12, 60))
+    return tuple(
+        found._replace(settings={**found.settings, "global_batch": batch}).ratio() for batch in _BATCHES_INTERLEAVED
+    )
+
+
+def _bubble_alone() -> tuple[float, ...]:
+    """The same gain where nothing takes time but passes and their bubble, ``(1 + b) / (1 + b / 2)``."""
+    bubbles = [(_STAGES_INTERLEAVED - 1) / batch for batch in _BATCHES_INTERLEAVED]
+    return tuple((1.0 + b) / (1.0 + b / 2.0) for b in bubbles)
 
 
 # --- A100 to B200 -----------------------------------------------------------------------------------------------
@@ -106,8 +147,10 @@ def generations() -> dict[str, float]:
     }
 
 
-def _gains(*names: str) -> tuple[float, ...]:
-    return tuple(generations()[name] / generations()["A100, full recompute"] for name in names)
+def _rate_and_gain(name: str) -> tuple[float, float]:
+    """Tokens per second and device of a machine, and over those of the A100."""
+    rate = generations()[name]
+    return rate, rate / generations()["A100, full recompute"]
 
 
 def thirty_five() -> str:
@@ -193,6 +236,42 @@ def _closed_forms() -> tuple[float, ...]:
     return tuple(step.total / step.model_time for step in (schedule_step(case.design()) for case in _PIPELINES))
 
 
+def _schedules() -> tuple[float, ...]:
+    """Micro-batches in flight on the first stage, GPipe and 1F1B, the bubble of GPipe, critical path over makespan."""
+    gpipe, usual = (schedule_step(_PIPELINES[0].design(schedule=name)) for name in ("gpipe", "1f1b"))
+    in_flight = (step.timeline.in_flight(0) for step in (gpipe, usual))
+    line = gpipe.timeline
+    path = sum(event.end - event.start for event in line.critical_path(8))
+    return *in_flight, 100.0 * (line.makespan / line.busy(7) - 1.0), path / line.makespan
+
+
+_PLAN = "sweeps/megatron_1t_4096_a100.toml"
+_COMPARED, _SEED = 300, 57
+
+
+@functools.cache
+def ballpark(count: int = _COMPARED) -> np.ndarray:
+    """Step time event by event over that of the closed form, of mappings that are chosen at random from the sweep."""
+    grid, _ = dse.sweep.plan(_PLAN)
+    ordinals = np.random.default_rng(_SEED).choice(grid.n_designs, count, replace=False)
+    values = grid.values(grid.indices(ordinals))
+    ratios = []
+    for i in range(count):
+        made = replace(grid.base, {path: float(column[i]) for path, column in values.items()})
+        ratios.append(_over_closed_form(schedule_step(made, most=10**7)))
+    return np.array(ratios)
+
+
+def _over_closed_form(step: ScheduledStep) -> float:
+    return step.total / step.model_time
+
+
+def _ballpark() -> tuple[float, float]:
+    """Mean and largest difference in per cent."""
+    differences = 100.0 * np.abs(ballpark() - 1.0)
+    return float(differences.mean()), float(differences.max())
+
+
 _STAGES = Case(
     "gpt-3-13b",
     "v100-sxm-32gb",
@@ -218,56 +297,77 @@ def _volumes() -> tuple[float, ...]:
 
 # --- clusters ---------------------------------------------------------------------------------------------------
 
-#: Model → devices, batch and pipelines on Frontier (Dash et al. 2023, arXiv 2312.12705), and the published share of a
-#: die's 191.5 TFLOP/s, with recompute.
+#: Model of the published steps on Frontier → workload, and the tp sizes and pipelines among which the best is sought.
 FRONTIER = {
-    "megatron-22b": (64, 1024, (1, 2, 4), 0.3838), "gpt-3-175b": (1024, 10240, (8, 16, 32), 0.3614),
-    "megatron-1t": (3072, 9600, (32, 64), 0.3196),
+    "GPT-22B": ("megatron-22b", (1, 2, 4, 8), (1, 2, 4, 8)),
+    "GPT-175B": ("gpt-3-175b", (2, 4, 8), (8, 16, 32)),
+    "GPT-1T": ("megatron-1t", (4, 8), (32, 64)),
 }  # fmt: skip
 
 
 @functools.cache
 def frontier(model: str) -> float:
-    """Highest hardware FLOP utilisation of the mappings of a model on Frontier that fit."""
-    devices, batch, pipelines, _ = FRONTIER[model]
+    """Highest hardware FLOP utilisation of the mappings of a model on Frontier that fit, the published one among them.
+
+    Devices and batch are those of the published step (Dash et al. 2023, arXiv 2312.12705).
+    """
+    step, (workload, sizes, pipelines) = cdna2.steps()[model], FRONTIER[model]
+    mapped, batch = step.design, int(step.design.workload.global_batch)
+    devices = int(mapped.system.n_devices)
     designs = [
         dse.design(
-            model,
+            workload,
             "frontier",
             n_devices=devices,
+            n_heads=int(mapped.workload.n_heads),
+            n_kv_heads=int(mapped.workload.n_heads),
+            head_dim=int(mapped.workload.head_dim),
             tp=tp,
             pp=pp,
-            micro_batch=1,
+            micro_batch=micro_batch,
             recompute="full",
             global_batch=batch,
             precision="fp16",
             zero_stage=1,
             any_option=True,
         )
-        for tp, pp in itertools.product((2, 4, 8), pipelines)
+        for tp, pp, micro_batch in itertools.product(sizes, pipelines, (1, 2))
+        if devices % (tp * pp) == 0 and batch % (devices // (tp * pp) * micro_batch) == 0
     ]
-    found = evaluate_many(designs)
+    found = evaluate_many([mapped, *designs])
     return float(found["hfu"][found["infeasible_reason"] == 0].max())
 
 
-def _too_fast() -> str:
-    over = [100.0 * (frontier(model) / share - 1.0) for model, (*_, share) in FRONTIER.items()]
-    return (
-        f"{min(over):.0f} to {max(over):.0f} % too fast: no step on MI250X was fitted. Kernels are priors of CDNA, the "
-        "stack is that of other chips"
-    )
+def _at_its_mapping() -> list[float]:
+    """Utilisation of each published step in its mapping, in per cent of the peak."""
+    steps = cdna2.steps()
+    return [
+        100.0 * step.utilisation / math.exp(e) for step, e in zip(steps.values(), cdna2.log_errors(steps), strict=True)
+    ]
+
+
+def _unseen() -> list[float]:
+    """Error of each step by the fit to the other two, in per cent of its time."""
+    return [100.0 * abs(unseen.error) for unseen in cdna2.unseen_steps().values()]
 
 
 _PARTITION = next(one for one in ABLATIONS if one.source.startswith("Xu et al. 2025"))
-#: ZeRO++ on Frontier: a copy of the weights in each node, gathers of 8 bits, gradients of 4.
-_ZERO_PLUS_PLUS = dict(weights_over=8, secondary=1, gathered_bytes=1.0, scattered_bytes=0.5)
 
 
-def _partition() -> tuple[float, ...]:
-    """Gain of the partition over ZeRO++ whose quantisation takes no time, and over ZeRO 3."""
-    change = dict(secondary=0, gathered_bytes=2.0, scattered_bytes=2.0) | dict(_PARTITION.change)
-    beyond = _PARTITION._replace(settings={**_PARTITION.settings, **_ZERO_PLUS_PLUS}, change=change)
-    return beyond.ratio(), _PARTITION.ratio()
+def _partition(**settings: int) -> tuple[float, float]:
+    """Gain of the partition over ZeRO++ and over ZeRO 3, with other settings."""
+    plain = _PARTITION._replace(settings={**_PARTITION.settings, **settings})
+    zero_3 = {name: value for name, value in plain.settings.items() if name not in ON_EIGHT}
+    return plain.ratio(), plain._replace(settings=zero_3).ratio()
+
+
+def _partition_settings() -> str:
+    """What of the gain is ours, with the gain in another setting."""
+    over, _ = _partition(micro_batch=2)
+    return (
+        f"Batch and micro-batch are ours, 16 times 1: of 2, behind which ZeRO++ hides more of its messages, {over:.2f} is "
+        "left. Gathers of DeepSpeed have the rate of one link, as six steps on A100 say"
+    )
 
 
 #: MegaScale's run and its baseline: Jiang et al., NSDI 2024, tables 1 and 2, and the vocabulary of section 6.
@@ -308,12 +408,14 @@ def megascale() -> dict[str, float]:
         raise ValueError("MegaScale: infeasible")
     waits = 1.0 + found["run_time_with_failures_stragglers"][0] / found["run_time"][0]
     utilisation = dict(zip(parts, map(float, found["mfu"]), strict=True))
-    return utilisation | {"baseline": utilisation["baseline"] / float(waits)}
+    plain_share = utilisation["baseline"]
+    return utilisation | {"baseline": plain_share / float(waits), "without waits": plain_share}
 
 
-def _megascale_gain() -> tuple[float]:
+def _megascale_gain() -> tuple[float, float]:
+    """Gain over a baseline that waits for slow nodes, and over one that does not."""
     found = megascale()
-    return (found["all"] / found["baseline"],)
+    return found["all"] / found["baseline"], found["all"] / found["without waits"]
 
 
 def holmes() -> np.ndarray:
@@ -421,6 +523,19 @@ def _congested() -> tuple[float]:
     return (100.0 * float(relative_slowdown(Reliability(slow_nodes=0.0, congestion=1.15), 1024.0, step)),)
 
 
+#: Seconds to detect a failure: the old default timeout of PyTorch's collectives, and tens of seconds (from memory).
+_DETECTION = (1800.0, 30.0)
+
+
+def _detected() -> tuple[float]:
+    """Per cent less time lost to failures, of 405B on 16,384 H100 that save to memory."""
+    lost = []
+    for seconds in _DETECTION:
+        found = _LLAMA.metrics(detection_time=seconds)
+        lost.append(float(found.run_time_with_failures - found.run_time_with_failures_training))
+    return (100.0 * (1.0 - lost[1] / lost[0]),)
+
+
 # --- the claims -------------------------------------------------------------------------------------------------
 
 
@@ -439,23 +554,26 @@ def _of_tables() -> Iterator[Claim]:
         yield Claim(
             f"steps-{one.table.partition('_')[0]}",
             study,
-            f"{one.rows} steps on A100: error, fitted, unseen",
-            f"≤ {100.0 * one.mean:g} %",
+            f"{one.rows} step times on A100: mean error, fitted, unseen (≤ {100.0 * one.mean:g} %)",
+            f"{_published(one.table, 'step_time', one.source)} s",
             functools.partial(_in_sample_and_unseen, one.table, one.source),
-            (most(100.0 * one.mean),) * 2,
+            ((0.0, 100.0 * one.mean),) * 2,
             "{:.1f}, {:.1f} %",
+            FITTED,
+            "The stack is fitted to these rows; unseen is the error of fits without the row, but with others of its table",
             command=f"dse validate tests/published/{one.table}.csv",
         )
     yield Claim(
         "memory",
         study,
-        "memory by recompute: error",
-        "0.1 %",
+        "memory by recompute: largest error (≤ 0.1 %)",
+        f"{_published('korthikanti_2022', 'peak_memory', '', 1e9)} GB",
         lambda: (100.0 * max(_errors("korthikanti_2022", "peak_memory")),),
         (most(0.1),),
         "{:.2f} %",
         IDENTITY,
-        command="dse validate tests/published/korthikanti_2022.csv",
+        "The paper's figures are of its own formulas",
+        "dse validate tests/published/korthikanti_2022.csv",
     )
 
 
@@ -475,22 +593,22 @@ def _of_generations() -> Iterator[Claim]:
     yield Claim(
         "h100-gain",
         study,
-        "H100 in FP8 over A100",
-        "8.1",
-        lambda: _gains("H100"),
-        (about(8.1),),
-        "{:.1f}",
+        "H100 in FP8, tokens/s a GPU; over A100",
+        "866, 8.1",
+        lambda: _rate_and_gain("H100"),
+        (about(866.0), about(8.1)),
+        "{:.0f}, {:.1f}",
         SETTING,
         _BATCHES,
     )
     yield Claim(
         "b200-gain",
         study,
-        "B200 in FP8 over A100",
-        "14.9",
-        lambda: _gains("B200"),
-        (about(14.9),),
-        "{:.1f}",
+        "B200 in FP8, the same",
+        "1,600, 14.9",
+        lambda: _rate_and_gain("B200"),
+        (about(1600.0), about(14.9)),
+        "{:,.0f}, {:.1f}",
         why="The stack, fitted to steps on B200, loses more of its peak than the published 1,600 tokens/s do",
     )
     yield Claim(
@@ -498,7 +616,7 @@ def _of_generations() -> Iterator[Claim]:
         study,
         "A100 to B200, abstract; ours with FP4",
         "≈ 35",
-        lambda: _gains("B200, FP4"),
+        lambda: _rate_and_gain("B200, FP4")[1:],
         (about(35.0),),
         "{:.1f}",
         why=thirty_five,
@@ -506,8 +624,8 @@ def _of_generations() -> Iterator[Claim]:
     yield Claim(
         "nodes",
         study,
-        "12 nm → 5 Å: share bound by cores, network",
-        "no figure",
+        "12 nm → 5 Å: share bound by cores (≥ 60→≤ 30), network (≤ 30→≥ 40)",
+        NO_FIGURE,
         bounds_by_node,
         (least(60.0), most(30.0), most(30.0), least(40.0)),
         "{:.0f}→{:.0f}, {:.0f}→{:.0f} %",
@@ -517,18 +635,17 @@ def _of_generations() -> Iterator[Claim]:
 
 def _of_pipelines() -> Iterator[Claim]:
     study = "GraphCulon"
-    plan = "sweeps/megatron_1t_4096_a100.toml"
     yield Claim(
         "configurations",
         study,
         "Megatron-1T to 4,096 A100: configurations",
         "> 25,000",
-        lambda: (dse.sweep.plan(plan)[0].n_designs,),
-        (least(25_000),),
+        lambda: (dse.sweep.plan(_PLAN)[0].n_designs,),
+        (reached(25_000, 1.0),),
         "{:,.0f}",
         SETTING,
-        "The axes are ours",
-        f"dse run {plan}",
+        "The axes are ours, so that a count of the same order, up to twice theirs, is all it says",
+        f"dse run {_PLAN}",
     )
     yield Claim(
         "bubble",
@@ -538,47 +655,78 @@ def _of_pipelines() -> Iterator[Claim]:
         bubbles,
         (about(10.94), about(3.65)),
         "{:.1f}, {:.1f} %",
+        IDENTITY,
+        "Theirs is (p − 1) / (v m); ours plays the same order of passes",
         cases=_PIPELINES,
     )
     yield Claim(
         "closed-form",
         study,
-        "step event by event over closed form",
-        "1",
+        "the same: step event by event over closed form, ± 2 %",
+        NO_FIGURE,
         _closed_forms,
         (about(1.0, 0.02),) * 2,
         "{:.3f}, {:.3f}",
+        IDENTITY,
         cases=_PIPELINES,
+    )
+    yield Claim(
+        "schedules",
+        study,
+        "micro-batches in flight, GPipe, 1F1B; bubble of GPipe; critical path over makespan",
+        "64, 8, 10.9 %, –",
+        _schedules,
+        (about(64.0, 0.01), about(8.0, 0.01), about(10.94), about(1.0, 0.01)),
+        "{:.0f}, {:.0f}, {:.1f} %, {:.2f}",
+        IDENTITY,
+        cases=_PIPELINES[:1],
+    )
+    yield Claim(
+        "ballpark",
+        study,
+        f"the sweep's mappings, {_COMPARED} at random, event by event over closed form: difference, mean, worst (≤ 2, 10 %)",
+        NO_FIGURE,
+        _ballpark,
+        (most(2.0), most(10.0)),
+        "{:.1f}, {:.1f} %",
+        LAW,
+        "“In the same ballpark”, says the talk of 25,000 configurations",
     )
     yield Claim(
         "calculon",
         "Calculon",
-        "24 step times: mean difference",
-        "agreement",
-        lambda: (100.0 * statistics.fmean(_errors("calculon", "step_time")),),
-        (most(10.0),),
-        "{:.1f} %",
+        "24 step times: difference, mean (≤ 10 %), worst",
+        f"{_published('calculon', 'step_time', '')} s",
+        _calculon,
+        ((0.0, 10.0), ANY),
+        "{:.1f}, {:.0f} %",
+        why="Model against model: on Calculon's own efficiencies and links, nothing fitted",
         command="dse validate tests/published/calculon.csv",
     )
     yield Claim(
         "petaflops",
         "Megatron",
-        "1T on 3,072 A100, ± 3 %; fitted",
-        "502 PFLOP/s",
+        "1T on 3,072 A100, of peak, ± 3 %",
+        "502 PFLOP/s, 52 %",
         _petaflops,
-        (about(502.0, 0.03),),
-        "{:.0f}",
+        (about(502.0, 0.03), about(52.0, 0.03)),
+        "{:.0f}, {:.1f} %",
+        FITTED,
+        "The stack is fitted to this row and nine more of its table",
         command="dse validate tests/published/narayanan_2021.csv",
     )
     yield Claim(
         "interleaving",
         "Megatron",
-        "interleaving, batch 12, 60",
+        "interleaving, batch 12, 60; at most what the bubble gives",
         "≥ 1.10",
         _interleaved,
-        (least(1.10),) * 2,
+        tuple((1.10, 1.01 * most_of) for most_of in _bubble_alone()),
         "{:.2f}, {:.2f}",
-        why="Ours falls below 10 % in large batches, whose bubble is small",
+        why=lambda: (
+            "Two chunks halve the bubble of 12 stages: with passes alone a gain of "
+            "{:.2f} and {:.2f}, so that at 60 sequences none can reach 1.10".format(*_bubble_alone())
+        ),
     )
     yield Claim(
         "zero-volumes",
@@ -604,16 +752,42 @@ def _of_pipelines() -> Iterator[Claim]:
 
 
 def _of_clusters() -> Iterator[Claim]:
-    published = [100.0 * share for *_, share in FRONTIER.values()]
+    steps = cdna2.steps()
+    for index, (name, step) in enumerate(steps.items()):
+        percent = 100.0 * step.utilisation
+        yield Claim(
+            f"frontier-{name.lower().removeprefix('gpt-')}",
+            "Frontier",
+            f"{name} in its mapping, % of peak, ± 15 %",
+            f"{percent:.1f}",
+            lambda index=index: (_at_its_mapping()[index],),
+            (about(percent, 0.15),),
+            "{:.1f}",
+            FITTED if name in cdna2.FITTED else AGREES,
+            "One number of the chip, the efficiency of its products, is fitted to 22B and 175B",
+            "dse validate tests/published/frontier_2023.csv",
+        )
+    published = [100.0 * step.utilisation for step in steps.values()]
+    figures = "{:.1f}, {:.1f}, {:.1f}".format(*published)
+    yield Claim(
+        "frontier-unseen",
+        "Frontier",
+        "error of 22B, 175B, 1T, each by the fit to the others",
+        "–",
+        _unseen,
+        (most(15.0),) * 3,
+        "{:.1f}, {:.1f}, {:.1f} %",
+        LAW,
+    )
     yield Claim(
         "frontier-peak",
         "Frontier",
         "22B, 175B, 1T: best mapping, % of peak",
-        "{:.1f}, {:.1f}, {:.1f}".format(*published),
+        "≥ " + figures,
         lambda: [100.0 * frontier(model) for model in FRONTIER],
-        tuple(map(about, published)),
+        tuple(map(least, published)),
         "{:.1f}, {:.1f}, {:.1f}",
-        why=_too_fast,
+        LAW,
     )
     yield Claim(
         "frontier-partition",
@@ -621,34 +795,39 @@ def _of_clusters() -> Iterator[Claim]:
         "partition over ZeRO++, ZeRO 3, ± 25 %",
         "1.71, –",
         _partition,
-        (about(1.71, 0.25), least(0.0)),
+        (about(1.71, 0.25), ANY),
         "{:.2f}, {:.2f}",
-        why="Their baseline is ZeRO++, of 20B; ours, of 18.4B, quantises in no time. Over ZeRO 3 the gain is as large",
+        SETTING,
+        _partition_settings,
     )
     yield Claim(
         "megascale",
         "MegaScale",
-        "12,288 A100, MFU ± 2 points",
+        "12,288 A100, MFU ± 3.6 %",
         "55.2 %",
         lambda: (100.0 * megascale()["all"],),
-        ((53.2, 57.2),),
+        (about(55.2, 0.036),),
         "{:.1f} %",
+        why="With what the paper names and its stack of Megatron-Core; no row of MegaScale was fitted. Its window of "
+        "attention and its own operators are not published, and not in ours",
         cases=(MEGASCALE,),
     )
     yield Claim(
         "megascale-gain",
         "MegaScale",
-        "over Megatron-LM, ± 0.07",
+        "over Megatron-LM, ± 5 %: it waits for slow nodes, it does not",
         "1.34",
         _megascale_gain,
-        ((1.27, 1.41),),
-        "{:.2f}",
+        (about(1.34, 0.05), ANY),
+        "{:.2f}, {:.2f}",
+        SETTING,
+        "That slow nodes hold up the baseline alone, since MegaScale takes them out, and by how much, is ours",
     )
     yield Claim(
         "holmes",
         "Holmes",
-        "time lost across slow links, pp over dp, span",
-        "< 1",
+        "time lost across slow links, pp over dp: least, most (< 1)",
+        NO_FIGURE,
         _holmes,
         ((-0.01, 1.0),) * 2,
         "{:.2f}, {:.2f}",
@@ -657,13 +836,15 @@ def _of_clusters() -> Iterator[Claim]:
     yield Claim(
         "mixtral",
         "NeMo",
-        "Mixtral-8x7B on 64 B200, tokens/s a GPU, ± 10 %",
+        "Mixtral-8x7B on 64 B200, tokens/s a GPU",
         "15,457",
         lambda: (float(_MIXTRAL.metrics().tokens_per_second_per_device),),
         (about(15457.0),),
         "{:,.0f}",
+        SETTING,
+        "NeMo 25.02 has no stack of its own: that of Megatron-Bridge on B200 stands in, fitted to dense models of this "
+        "and later releases",
         cases=(_MIXTRAL,),
-        why="NeMo 25.02 has no stack; that of a later release stands in",
     )
 
 
@@ -677,13 +858,14 @@ def _of_failures() -> Iterator[Claim]:
         ((1.0, 48.0), (1.0, 2.2)),
         "{:.1f}, {:.2f}",
         LAW,
+        "The file system's 650 GB/s are from memory",
         cases=(_DATASTATES,),
     )
     yield Claim(
         "reft",
         "REFT",
         "best interval over √(2 C MTBF), ± 5 %",
-        "1",
+        NO_FIGURE,
         _young,
         (about(1.0, 0.05),),
         "{:.3f}",
@@ -701,7 +883,19 @@ def _of_failures() -> Iterator[Claim]:
         SETTING,
         "Messages 2.15 times as long were chosen to give 15 %",
     )
-    yield Claim("c4-detection", "C4", "faster detection: overhead of failures", "−30 %", None, (), word=NOT_CHECKED)
+    yield Claim(
+        "c4-detection",
+        "C4",
+        "failures found in 30 s for 30 minutes: time lost to them, less (> 0)",
+        "30 %",
+        _detected,
+        ((1e-3, 100.0),),
+        "{:.0f} %",
+        LAW,
+        "Its cluster and its times of detection before and after are not known: 405B on 16,384 H100, from the default "
+        "timeout of PyTorch's collectives",
+        cases=(_LLAMA,),
+    )
     yield Claim(
         "governance",
         "Governance",

@@ -238,7 +238,7 @@ _NETWORK = TableField(
         "volumes": TableField(_leaves(types.Volumes)),
         "pods": TableField(_leaves(types.Pods), needs=("size", "oversubscription")),
         "links": TableField(_leaves(types.Links), needs=("topology", "per_device")),
-        "package": TableField(_leaves(types.Package), needs=tuple(paths.leaves(types.Package))),
+        "package": TableField(_leaves(types.Package), needs=("dies", "speedup")),
         "alone": TableField(_COLLECTIVE_KERNELS),
     },
     needs=("bandwidth", "fit"),

@@ -60,7 +60,9 @@ SHARED_FITS = {
 FAMILY_SPREADS = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
 
 #: Stacks not fitted to steps; the fit of power assumes one of them.
-NOT_FITTED = ("calculon", "deepseek-dualpipe", "neutral", "pytorch-eager", "superconducting-compiled")
+NOT_FITTED = (
+    "calculon", "deepseek-dualpipe", "megatron-deepspeed-rocm", "neutral", "pytorch-eager", "superconducting-compiled",
+)  # fmt: skip
 
 #: Lineages with one level per stack and nothing shared: see :mod:`dse.lab.fits.levels`.
 LEVELLED = ("maxtext",)

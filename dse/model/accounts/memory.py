@@ -57,7 +57,10 @@ def outside_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[
     if work.tiered is None:
         return on_host, 0.0
     on_storage = offload.offloaded_bytes(work.tiered, layout.layers, in_flight)
-    return on_host + layout.layers * work.tiered.gradients - on_storage, on_storage
+    on_host = on_host + layout.layers * (work.tiered.gradients + work.tiered.end_state) - on_storage
+    stored_gradients = layout.layers * work.tiered.stored_gradients
+    buffers = offload.sub_group_buffers(design, work.tiered, layout.layers)
+    return on_host - stored_gradients + buffers, on_storage + stored_gradients
 
 
 def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
@@ -149,14 +152,16 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
     layer = work.trained.trained_count(usual)
     weights = plus(usual * end_state.weights, times(work.trained.adapter_parameters, state.weights))
     gradients = stage.layers * (layer * state.gradients)
-    optimizer = offload.resident_layers(stage.layers, m.offload_optimizer) * (layer * state.optimizer)
+    depth = offload.buffered_layers(m.tiers)
+    optimizer = offload.resident_layers(stage.layers, m.offload_optimizer, depth.weights) * (layer * state.optimizer)
     if m.tiers is not None:
         gradient_share, optimizer_share = offload.device_state_shares(m)
         end_state = end_state._replace(
             gradients=gradient_share * end_state.gradients, optimizer=optimizer_share * end_state.optimizer
         )
-        gradients = offload.resident_layers(stage.layers, m.tiers.offload_gradients) * (layer * state.gradients)
-        host_layers = jnp.minimum(stage.layers, offload.BUFFERED_LAYERS) * (
+        device_gradients = offload.resident_layers(stage.layers, m.tiers.offload_gradients, depth.gradients)
+        gradients = device_gradients * (layer * state.gradients)
+        host_layers = jnp.minimum(stage.layers, 1.0 + depth.weights) * (
             1.0 - optimizer_share
         )  # the host updates without buffers
         optimizer = optimizer - host_layers * (layer * state.optimizer)
@@ -166,11 +171,12 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
     gathered_bytes = _where_split(layout, 3.0, by_layer * stage.parameters)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
     memory = Memory(
-        weights=offload.resident_layers(stage.layers, m.offload_weights) * weights,
+        weights=offload.resident_layers(stage.layers, m.offload_weights, depth.weights) * weights,
         gradients=gradients,
         optimizer=optimizer,
         embedding_and_head=stage.parameters * end_state.total,
-        activations=offload.resident_layers(stage.stored_layers, m.offload_activations) * work.stored_activations.mean,
+        activations=offload.resident_layers(stage.stored_layers, m.offload_activations, depth.activations)
+        * work.stored_activations.mean,
         logits=stage.activations,
         buffers=standing_buffer_bytes(design, layout, work) + stage.buffers + gathered_bytes + transient,
     )
@@ -201,7 +207,8 @@ def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingW
     cached_share = times(work.trained.trains_model, w.backward * design.software.gradient_cache)
     layers = jnp.maximum(stage.layers, 1.0)
     weights_share, optimizer_share = (
-        offload.resident_layers(layers, offloaded) / layers for offloaded in (m.offload_weights, m.offload_optimizer)
+        offload.resident_layers(layers, offloaded, offload.buffered_layers(m.tiers).weights) / layers
+        for offloaded in (m.offload_weights, m.offload_optimizer)
     )
     return memory._replace(
         weights=plus(

@@ -56,6 +56,23 @@ def energy(kind: MessageKind, size: Scalar, route: Route) -> Scalar:
             return size * route.ring_energy
 
 
+def sent_bytes(kind: MessageKind, size: Scalar, route: Route) -> Scalar:
+    """Return the bytes that one member of a group sends for a message of ``size`` bytes, B; it receives as many.
+
+    Args:
+        kind: collective.
+        size: bytes, as of :func:`time`.
+        route: the group on its networks.
+    """
+    match kind:
+        case MessageKind.all_reduce:
+            return 2.0 * size * route.fraction
+        case MessageKind.send:
+            return size
+        case _:
+            return size * route.fraction
+
+
 # Algorithms
 
 

@@ -77,6 +77,22 @@ def scope_time(messages: Iterable[TimedMessage], scope: Scope, window: Window | 
     return functools.reduce(operator.add, times) if times else 0.0
 
 
+def message_memory_bytes(messages: Iterable[Message], system: System) -> Scalar:
+    """Return the bytes that messages move through device memory, B: each that is sent is read, each received written.
+
+    Args:
+        messages: with their counts.
+        system: with its networks.
+    """
+
+    def sent(message: Message, route: Route) -> Scalar:
+        if nothing(message.inter_domain):
+            return collectives.sent_bytes(message.kind, message.size, route)
+        return message.size + message.inter_domain
+
+    return plus(*(times(2.0 * m.times, sent(m, route)) for m, route in with_routes(messages, system)))
+
+
 def link_energy(sends: Iterable[Sends], system: System) -> Scalar:
     """Return the total link energy of the messages of the mean device with recomputed sends, J."""
     groups = list(sends)
@@ -96,3 +112,8 @@ def link_energy(sends: Iterable[Sends], system: System) -> Scalar:
             for group in groups
         )
     )
+
+
+def converted_bytes(sends: Iterable[Sends]) -> Scalar:
+    """Return the bytes of device memory that casts of messages to fewer bits move, 0 without such messages."""
+    return plus(*(times(group.times, times(m.times, m.converted)) for group in sends for m in group.messages))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from dse.model.choice import plus, times
 from dse.model.formats import trait
 from dse.model.machine.die_links import die_links, served_bytes
-from dse.model.machine.messages import link_energy
+from dse.model.machine.messages import converted_bytes, link_energy
 from dse.model.machine.power import flop_energy
 from dse.model.work.ledger import Phase, sum_over_kernels
 from dse.types import Design, OperatorKind, Power, Scalar, Work
@@ -70,16 +70,17 @@ def work_totals(kind: OperatorKind, work: Work) -> WorkTotals:
     return WorkTotals(**{_UNITS[kind]: work.flops}, bytes=work.bytes)
 
 
-def phase_energy(phase: Phase, design: Design, reread_bytes: Scalar = 0.0) -> Joules:
-    """Return the energy of a phase by unit, J, at the nominal voltage, with ``reread_bytes`` of weights added."""
+def phase_energy(phase: Phase, design: Design) -> Joules:
+    """Return the energy of a phase by unit, J, at the nominal voltage, with that of casts of messages."""
     totals = sum_over_kernels(phase.runs, work_totals)
+    cast_bytes = converted_bytes(phase.sends)
     accelerator = design.system.accelerator
     power, links = accelerator.power, die_links(accelerator)
     crossing: Scalar = 0.0
-    if links is not None:  # rereads of weights included: their share of the bytes is that of the others
+    if links is not None:
         served_total = sum_over_kernels(phase.runs, lambda kind, work: served_bytes(kind, work, links.dies))
-        crossing = links.byte_energy * plus(served_total, reread_bytes)
-    flop, memory_bytes = flop_energies(design.mapping.precision, power), plus(totals.bytes, reread_bytes)
+        crossing = links.byte_energy * plus(served_total, cast_bytes)
+    flop, memory_bytes = flop_energies(design.mapping.precision, power), plus(totals.bytes, cast_bytes)
     return Joules(
         matrix=plus(times(flop.matrix, totals.matrix), times(flop.sixteen, totals.sixteen)),
         vector=flop.vector * totals.vector,

@@ -22,11 +22,8 @@ _HALVINGS = 8
 _EQUAL_WATTS = 1e-5
 #: Least slope of a clock above the nominal one by voltage, over that of a current that does not saturate.
 _LEAST_SLOPE = 1e-3
-#: Width of the bend at the lowest voltage, over that voltage: the cells of a chip reach their lowest voltage one after
-#: the other, and a table of voltages has steps and margins of some 10 mV at 0.7 V.
-_BEND = 0.05
-#: Least width of that bend, so that the slope of its square root is finite.
-_LEAST_BEND = 1e-6
+#: Voltages that differ by less are equal within rounding.
+_EQUAL_VOLTS = 1e-6
 #: Part of the kernels → leaves in seconds that pass in cycles of the cores (launch, issue, start of a tile,
 #: exponentials; the host's part of a launch, ``block_floor``, does not), and shares of the memory's bandwidth.
 _CYCLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -51,8 +48,8 @@ def voltage(ratio: Scalar, power: Power) -> Scalar:
 
     ``f ~ (V - V_t)^2 / (V (1 + s (V - V_t)))``, solved for V: currents of transistors whose carriers saturate at
     ``1 / s`` of the nominal voltage (Toh, Ko & Meyer 1988). ``s = 0`` is the alpha-power law of Sakurai & Newton 1990
-    with alpha = 2, a large s that with alpha = 1. It bends smoothly into the lowest voltage ``V_0``:
-    ``V_0 + (1 - V_0) h(V - V_0) / h(1 - V_0)`` with the hyperbola ``h(x) = (x + (x^2 + w^2)^0.5) / 2``.
+    with alpha = 2, a large s that with alpha = 1. At the lowest voltage the slope is that of lower clocks; a bend makes
+    it smooth (:func:`_bent`).
     """
     threshold = jnp.minimum(power.threshold, HIGHEST_THRESHOLD)
     overdrive = 1.0 - threshold
@@ -60,13 +57,24 @@ def voltage(ratio: Scalar, power: Power) -> Scalar:
     slow = jnp.maximum(1.0 - power.saturation * gain, _LEAST_SLOPE)
     half = threshold + 0.5 * gain * (1.0 - power.saturation * threshold)
     root = jnp.sqrt(jnp.maximum(half * half - slow * threshold * threshold, 1e-12))
-    volts, lowest = (half + root) / slow, power.lowest_voltage
-    width = jnp.maximum(_BEND * lowest, _LEAST_BEND)
+    volts = (half + root) / slow
+    if power.voltage_bend is not None:
+        return _bent(volts, power.lowest_voltage, power.voltage_bend)
+    return jnp.where(volts > (1.0 + _EQUAL_VOLTS) * power.lowest_voltage, volts, power.lowest_voltage)
 
-    def bent(excess: Scalar) -> Scalar:
-        return 0.5 * jnp.maximum(excess + jnp.sqrt(excess * excess + width * width), 0.0)
 
-    return lowest + (1.0 - lowest) * bent(volts - lowest) / bent(1.0 - lowest)
+def _bent(volts: Scalar, lowest: Scalar, bend: Scalar) -> Scalar:
+    """Return ``volts`` with a smooth bend into ``lowest`` at most 1, both over the nominal voltage, which stays.
+
+    ``V_0 + (1 - V_0) h(V - V_0) / h(1 - V_0)`` with the hyperbola ``h(x) = (x + (x^2 + w^2)^0.5) / 2`` of width
+    ``w = bend V_0``: parts of a chip reach their lowest voltage one after the other.
+    """
+    width = jnp.maximum(bend * lowest, _EQUAL_VOLTS)
+
+    def hyperbola(excess: Scalar) -> Scalar:
+        return jnp.maximum(excess + jnp.sqrt(excess * excess + width * width), 0.0)
+
+    return lowest + (1.0 - lowest) * hyperbola(volts - lowest) / hyperbola(1.0 - lowest)
 
 
 def clock_ratio(power: Power) -> Scalar:
@@ -131,21 +139,25 @@ def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
         matrix_rate=rate,
         vector_rate=accelerator.vector_rate * ratio,
         memory=dataclasses.replace(memory, bandwidth=bandwidth),
-        kernels=_kernels_at_clock(accelerator.kernels, ratio),
+        kernels=_kernels_at_clock(accelerator.kernels, 1.0 / ratio, bandwidth / (memory.bandwidth * ratio)),
     )
 
 
-def _kernels_at_clock(kernels: Kernels, ratio: Scalar) -> Kernels:
-    """Return the kernels at ``ratio`` times the nominal clock.
+def _kernels_at_clock(kernels: Kernels, stretch: Scalar, byte_stretch: Scalar) -> Kernels:
+    """Return the kernels at a clock at which a cycle is ``stretch`` times as long.
 
     Seconds that pass in cycles are longer. Of the bandwidth ``B`` of device memory a kernel uses a share ``e``: a byte
     takes ``1 / B`` at the memory's own clock and ``(1 / e - 1) / B`` in cycles of the cores, caches and their links.
+
+    Args:
+        kernels: at the nominal clock.
+        stretch: seconds of a cycle over those at the nominal clock.
+        byte_stretch: the same over the seconds of a byte at the bandwidth that the cores can use.
     """
-    stretch = 1.0 / ratio
 
     def at_clock(part: Any, seconds: tuple[str, ...], shares: tuple[str, ...]) -> Any:
         slower = {name: getattr(part, name) * stretch for name in seconds}
-        less = {name: (share := getattr(part, name)) / (share + (1.0 - share) * stretch) for name in shares}
+        less = {name: (share := getattr(part, name)) / (share + (1.0 - share) * byte_stretch) for name in shares}
         return dataclasses.replace(part, **slower, **less)
 
     parts = {

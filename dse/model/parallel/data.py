@@ -12,6 +12,7 @@ from dse.model.choice import nothing, plus, times, value_or
 from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import TimedMessage, scope_time
+from dse.model.machine.roofline import memory_time
 from dse.types import Design, Scalar, Scope, Window
 
 
@@ -30,7 +31,7 @@ class Windows(NamedTuple):
 def data_parallel_time(design: Design, layout: Layout, messages: Iterable[TimedMessage], windows: Windows) -> Scalar:
     """Return the exposed seconds per step of reducing gradients and gathering weights over the replicas.
 
-    ``t_gather + t_reduce - (1 - usage) t_hidden + t_tied``.
+    ``t_gather + t_reduce - (1 - usage) t_hidden + t_tied + t_cast``.
 
     Gathers of the forward overlap with forwards, messages of the backward with backwards; host waits of a stage can
     hide either. The exchange of a tied embedding is exposed.
@@ -68,7 +69,19 @@ def data_parallel_time(design: Design, layout: Layout, messages: Iterable[TimedM
         hidden_time = (1.0 - other_chunks) * hidden_time + other_chunks * hidden_by_chunk
     usage = collectives.usage(layout.groups.dp, design.system)
     exposed = gather_time + reduce_time - (1.0 - usage) * hidden_time
-    return exposed + scope_time(messages, Scope.tied_embedding) + _between_slices(design, layout, windows)
+    exposed = exposed + scope_time(messages, Scope.tied_embedding) + _between_slices(design, layout, windows)
+    return plus(exposed, _conversion_time(design, messages))
+
+
+def _conversion_time(design: Design, messages: Iterable[TimedMessage]) -> Scalar:
+    """Return the seconds per step of kernels that cast messages to fewer bits and back, 0 without such messages.
+
+    They move bytes of device memory, as other element-wise kernels, and their time on the device hides nothing.
+    """
+    size = plus(*(times(s.message.times, s.message.converted) for s in messages))
+    if nothing(size):
+        return 0.0
+    return design.software.elementwise_slowdown * memory_time(size, design.system.accelerator)
 
 
 def overlapped_share(design: Design, layout: Layout) -> Scalar:

@@ -1,8 +1,4 @@
-"""What one layer waits for: exposed messages of tensor, context and expert parallelism, and transfers to the host.
-
-Offloaded tensors cross the host link while another layer computes (Isaev et al., SC 2023, section 3; ZeRO-Offload, Ren
-et al. 2021).
-"""
+"""What one layer waits for: exposed messages of tensor, context and expert parallelism."""
 
 from __future__ import annotations
 
@@ -17,8 +13,7 @@ from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import TimedMessage, scope_time
 from dse.model.machine.passes import Passes
-from dse.model.work.offload import OnHost, TieredOffload
-from dse.types import Design, Dimension, Group, HostTiers, MemoryTier, Recompute, Scalar, Scope, Window
+from dse.types import Design, Dimension, Group, Recompute, Scalar, Scope, Window
 
 
 class ExposedTime(NamedTuple):
@@ -164,66 +159,3 @@ def _exposed_by_window(
         collectives.exposed(scope_time(messages, Scope.layer, window), passes.window(window), overlap, processor_usage)
         for window, overlap in overlaps.items()
     ]
-
-
-class Transfers(NamedTuple):
-    """Seconds per layer on the host link."""
-
-    forward: Scalar
-    backward: Scalar
-    last_backward: Scalar  # last micro-batch of a step, with the hidden part of the optimiser's update
-    update: Scalar  # exposed part of the update
-
-
-def transfers(layer: OnHost, host: MemoryTier, overlap: Scalar) -> Transfers:
-    """Return the seconds of one layer's transfers over a full-duplex link to the host, by pass.
-
-    The forward takes weights in and activations out, and the backward needs both in.
-
-    Optimiser state moves in and out in parallel: a share ``overlap`` during the last backward, layer by layer with its
-    gradients, and the rest after it, where the update waits for the gradient norm.
-    """
-    backward = layer.weights + layer.activations
-    return Transfers(
-        forward=jnp.maximum(layer.weights, layer.activations) / host.bandwidth,
-        backward=backward / host.bandwidth,
-        last_backward=(backward + overlap * layer.optimizer) / host.bandwidth,
-        update=(1.0 - overlap) * layer.optimizer / host.bandwidth,
-    )
-
-
-def tier_transfers(
-    transfers: Transfers, layer: TieredOffload, tiers: HostTiers, host: MemoryTier, overlap: Scalar
-) -> Transfers:
-    """Return the seconds of transfers with parts on storage, which reads and writes in turn in parallel with the link.
-
-    Each pass takes the longer of link and storage (ZeRO-Infinity: Rajbhandari et al. 2021, section 6.2). For state that
-    the host updates, only gradients (out) and new weights (in) cross the link. Offloaded gradients go against the
-    incoming traffic.
-    """
-    reads, writes = 1.0 / tiers.storage_read, 1.0 / tiers.storage_write
-    backward = (layer.weights + layer.activations) * reads
-    extra_time = (layer.update_bytes - layer.host_state) / host.bandwidth
-    state_time = layer.optimizer * (reads + writes)
-    return Transfers(
-        forward=jnp.maximum(transfers.forward, layer.weights * reads + layer.activations * writes),
-        backward=jnp.maximum(jnp.maximum(transfers.backward, backward), layer.gradients / host.bandwidth),
-        last_backward=jnp.maximum(
-            jnp.maximum(transfers.last_backward + overlap * extra_time, backward + overlap * state_time),
-            layer.gradients / host.bandwidth,
-        ),
-        update=jnp.maximum(transfers.update + (1.0 - overlap) * extra_time, (1.0 - overlap) * state_time),
-    )
-
-
-def exposed_transfer(transfer: Scalar, duration: Scalar, memory: Scalar) -> Scalar:
-    """Return the seconds that a transfer adds to a pass.
-
-    The transfer uses device memory too: ``max(0, t_transfer + t_memory - t_pass)``.
-
-    Args:
-        transfer: seconds of the transfer.
-        duration: seconds of the pass.
-        memory: device-memory seconds of its kernels.
-    """
-    return jnp.maximum(jnp.where(transfer > 0.0, transfer + memory - duration, 0.0), 0.0)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from dse.model.accounts.bounds import BoundBy, bound_by, proportional
 from dse.model.machine.roofline import isolated_time
 from dse.model.serving.intake import output_tokens_per_step
+from dse.model.serving.nano_batches import nano_batch
 from dse.model.serving.stage_pass import stage_pass
 from dse.model.serving.steady import EnginePhase, Phases, SteadyState
 from dse.model.serving.step import with_narrow_formats, without_floors
@@ -58,7 +59,8 @@ def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: EngineP
     """
     stage, time = phase.clock.stage, phase.time
     rates = without_floors(with_narrow_formats(stage.rates, engine))
-    ledger = stage_pass(stage, step_work(stage, ranks, serving, phase.batch, engine), phase.batch)
+    part = nano_batch(stage, phase.batch)
+    ledger = stage_pass(stage, step_work(stage, ranks, serving, part, engine), part)
 
     def bound(kind: OperatorKind, work: Work) -> BoundBy:
         return bound_by(kind, [work], isolated_time(kind, work, rates), rates)

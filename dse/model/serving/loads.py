@@ -8,8 +8,9 @@ from dse.model.serving.arrivals import arrivals_in_flight, open_loop_state
 from dse.model.serving.intake import output_tokens_per_step
 from dse.model.serving.memory import KvCapacity
 from dse.model.serving.steady import EnginePhase, EngineSteps, Phases, SteadyState, continuous_batching
-from dse.model.serving.step import EngineStepTime, per_stage_batch
+from dse.model.serving.step import EngineStepTime
 from dse.model.serving.work import Rank
+from dse.model.work.batch import split_batch
 from dse.types import Load, Requests, Scalar
 
 
@@ -146,7 +147,7 @@ def _phases(rank: Rank, state: SteadyState, steps: EngineSteps, is_batch: Scalar
     """Return the two kinds of engine steps, with their counts per output token."""
     requests, pp, tokens_per_step = rank.requests, rank.stage.design.mapping.pp, output_tokens_per_step(rank.serving)
     mixed_sequences = jnp.where(jnp.logical_or(is_batch, steps.separate_prefill), 0.0, state.decoding)
-    decode = per_stage_batch(steps.batch._replace(sequences=state.decoding, prompt=0.0), pp)
+    decode = split_batch(steps.batch._replace(sequences=state.decoding, prompt=0.0), pp)
     passes = state.decoding / jnp.maximum(decode.sequences, 1e-6)
     parts = jnp.where(mixed_sequences > 0.0, passes, steps.prompt_parts)
     mixed = steps.batch._replace(sequences=mixed_sequences / parts, prompt=steps.batch.prompt / parts, padding=0.0)

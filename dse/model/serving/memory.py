@@ -143,6 +143,19 @@ def _with_far_memory(design: Design, spill: Spill, layout: Layout, kv: KvCapacit
     )
 
 
+class FarReads(NamedTuple):
+    """Seconds of a stage's reads from far memory, and the share of its attention that is computed there."""
+
+    weights: Scalar
+    cache: Scalar
+    attention_share: Scalar
+
+    @property
+    def total(self) -> Scalar:
+        """Seconds of all reads."""
+        return plus(self.weights, self.cache)
+
+
 def far_tier(system: System) -> FarMemory:
     """Return the far memory of a device, the system's, or that of its host where the system has none."""
     return system.far or FarMemory(capacity=system.host.capacity, bandwidth=system.host.bandwidth)

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 
 from dse.model.choice import plus
 from dse.model.machine.operator_energy import phase_energy
+from dse.model.serving.nano_batches import SINGLE_BATCH, nano_batch, nano_batches_of
 from dse.model.serving.stage_pass import stage_pass
-from dse.model.serving.step import EngineStepTime, far_energy, reread_bytes
+from dse.model.serving.step import EngineStepTime, far_energy
 from dse.model.serving.work import Stage, step_work
 from dse.model.work.batch import Batch
+from dse.model.work.ledger import scale_record
 from dse.types import Engine, Scalar, Serving
 
 
@@ -31,14 +33,15 @@ class PassJoules(NamedTuple):
 def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> PassJoules:
     """Return the energy of one pass of a stage with its share of the head, J per device.
 
-    On the device with the mean rows of experts.
+    On the device with the mean rows of experts. Each nano-batch reads the weights.
     """
-    design = stage.design
-    work = step_work(stage, ranks, serving, batch, engine, is_mean=True)
-    joules = phase_energy(stage_pass(stage, work, batch).phase, design, reread_bytes(stage, serving))
-    link_joules = plus(joules.network, far_energy(stage, serving, batch))
-    cores, cache, memory = (engine.kernel_energy * part for part in (joules.cores, joules.cache, joules.memory))
-    return PassJoules(cores, cache, memory, link_joules)
+    nano, part = nano_batches_of(stage), nano_batch(stage, batch)
+    work = step_work(stage, ranks, serving, part, engine, is_mean=True)
+    joules = phase_energy(stage_pass(stage, work, part).phase, stage.design)
+    link_joules = plus(joules.network, far_energy(stage, serving, part))
+    on_device = (engine.kernel_energy * unit for unit in (joules.cores, joules.cache, joules.memory))
+    total = PassJoules(*on_device, link_joules)
+    return total if nano is SINGLE_BATCH else scale_record(nano.nano_batches, total)
 
 
 def working_share(time: EngineStepTime, engine: Engine) -> Scalar:

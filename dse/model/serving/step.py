@@ -10,18 +10,24 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import nothing, plus, times, value_or
+from dse.model.choice import nothing, plus, quotient, times, value_or
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
-from dse.model.machine.roofline import kernels_time, moving_time, roofline_terms
+from dse.model.machine.roofline import kernels_time
 from dse.model.machine.routes import mesh_share
-from dse.model.serving.memory import NO_SPILL, far_tier, weight_bytes
-from dse.model.serving.stage_pass import StagePass, stage_pass
+from dse.model.serving.memory import NO_SPILL, FarReads, far_tier, weight_bytes
+from dse.model.serving.nano_batches import (
+    SINGLE_BATCH,
+    nano_batch,
+    nano_batches_of,
+    resource_times,
+    side_by_side,
+)
+from dse.model.serving.stage_pass import stage_pass
 from dse.model.serving.work import Stage, StepWork, bytes_per_weight, step_bytes, step_work
-from dse.model.work.batch import Batch
+from dse.model.work.batch import Batch, split_batch
 from dse.model.work.blocks import attention_of, shares_of
-from dse.model.work.ledger import sum_over_kernels
-from dse.types import Design, Engine, Mapping, Message, MessageKind, NanoBatches, OperatorKind, Scalar, Serving
+from dse.types import Design, Engine, Mapping, Message, MessageKind, OperatorKind, Scalar, Serving
 
 
 class EngineStepTime(NamedTuple):
@@ -36,6 +42,10 @@ class EngineStepTime(NamedTuple):
     def total(self) -> Scalar:
         """Sum of the parts, s."""
         return self.matrix + self.attention + self.communication + self.host
+
+    def scaled(self, factor: Scalar) -> EngineStepTime:
+        """Return the time by part, each times ``factor``."""
+        return EngineStepTime(*(factor * part for part in self))
 
     def plus(self, other: EngineStepTime, weight: Scalar) -> EngineStepTime:
         """Return the sum by part of this time and ``weight`` times ``other``."""
@@ -56,22 +66,24 @@ def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, b
         batch: what the step works on, of one rank.
     """
     stages = stage.design.mapping.pp
-    stage_batch = per_stage_batch(batch, stages)
-    stage_step = stage_time(stage, serving, engine, step_work(stage, ranks, serving, stage_batch, engine), stage_batch)
+    stage_batch = split_batch(batch, stages)
+    work = step_work(stage, ranks, serving, nano_batch(stage, stage_batch), engine)
+    stage_step = stage_time(stage, serving, engine, work, stage_batch)
     return EngineStepTime(*(stages * part for part in stage_step))
 
 
-def per_stage_batch(batch: Batch, stages: Scalar) -> Batch:
-    """Return the batch in one of ``stages`` pipeline stages at a time, at least 1 sequence where there are any."""
-    sequences = jnp.where(batch.sequences > 0.0, jnp.maximum(batch.sequences / stages, 1.0), 0.0)
-    prompt, padding = (0.0 if nothing(part) else part / stages for part in (batch.prompt, batch.padding))
-    return batch._replace(sequences=jnp.where(stages > 1.0, sequences, batch.sequences), prompt=prompt, padding=padding)
-
-
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> EngineStepTime:
-    """Return the time by part, s, of one stage of an engine step, with ``1 / pp`` of the head of the last stage."""
-    layout, slowdown = stage.layout, engine.kernel_slowdown
-    rates, ledger = with_narrow_formats(stage.rates, engine), stage_pass(stage, work, batch)
+    """Return the time by part, s, of one stage of an engine step, with ``1 / pp`` of the head of the last stage.
+
+    Args:
+        stage: a stage of the engine.
+        serving: how the engine serves.
+        engine: parameters of the engine.
+        work: of one nano-batch of the step, of all of it without nano-batches.
+        batch: what the whole step works on.
+    """
+    layout, slowdown, part = stage.layout, engine.kernel_slowdown, nano_batch(stage, batch)
+    rates, ledger = with_narrow_formats(stage.rates, engine), stage_pass(stage, work, part)
     matrices, overhead = kernels_time(ledger.other_operators, rates), ledger.layers * engine.layer_time
     w = stage.design.workload
     overhead = times(0.5 * shares_of(w).norms, overhead)
@@ -84,27 +96,32 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
     hand_over_time = sum(
         message.time for message in send_all(work.hand_over, stage.design.software, stage.design.system)
     )
-    step = overlapped_step(
-        stage,
-        serving,
-        engine,
-        ledger,
-        rates,
-        with_far_memory(
-            stage,
-            serving,
-            batch,
-            EngineStepTime(
-                matrix=slowdown * matrices,
-                attention=slowdown * kernels_time([ledger.attention], rates),
-                communication=ledger.layers * layer_message_time(stage.design, engine, work) + hand_over_time,
-                host=overhead,
-            ),
+    nano, far = nano_batches_of(stage), far_reads(stage, serving, part)
+    step = with_far_memory(
+        far,
+        EngineStepTime(
+            matrix=slowdown * matrices,
+            attention=slowdown * kernels_time([ledger.attention], rates),
+            communication=ledger.layers * layer_message_time(stage.design, engine, work) + hand_over_time,
+            host=overhead,
         ),
     )
+    if nano is not SINGLE_BATCH:
+        resources = resource_times(
+            stage,
+            ledger,
+            work,
+            rates_in(engine, stage),
+            message_time=step.communication,
+            launch_time=overhead,
+            far=far,
+        )
+        chain_time = jnp.maximum(step.total, 1e-12)
+        step = step.scaled(side_by_side(nano.nano_batches, chain_time, resources) / chain_time)
+        overhead = nano.nano_batches * overhead
     launched = times(value_or(stage.design.system.host_slowdown, 1.0), overhead)
-    overhead = plus(overhead, exposed_launches(engine, batch, launched, step.total))
-    return step._replace(host=overhead + exposed_host_time(stage.design, engine, batch, step.total))
+    exposed = exposed_launches(engine, batch, launched, step.total)
+    return step._replace(host=plus(step.host, exposed) + exposed_host_time(stage.design, engine, batch, step.total))
 
 
 def exposed_launches(engine: Engine, batch: Batch, overhead_time: Scalar, device_time: Scalar) -> Scalar:
@@ -132,92 +149,63 @@ def exposed_host_time(design: Design, engine: Engine, batch: Batch, device_time:
     return host_time - engine.host_overlap * jnp.minimum(host_time, device_time)
 
 
-def with_far_memory(stage: Stage, serving: Serving, batch: Batch, near: EngineStepTime) -> EngineStepTime:
-    """Return the step time by part, s, with reads from far memory that overlap with kernels: ``max(kernels, far)``.
+def far_reads(stage: Stage, serving: Serving, batch: Batch) -> FarReads:
+    """Return the reads of weights and cache from far memory, s.
 
-    Reads are the weights and the cache in far memory. Near-memory attention reads the cache at the rate of that memory,
-    and the device skips its share.
+    Near-memory attention reads the cache at the rate of that memory, and the device skips its share.
     """
-    design = stage.design
-    tier, far_reads, spill = far_tier(design.system), far_bytes(stage, serving, batch), design.mapping.spill or NO_SPILL
-    if nothing(far_reads.weights) and nothing(far_reads.cache):
-        return near
+    design, size = stage.design, far_bytes(stage, serving, batch)
+    if nothing(size.weights) and nothing(size.cache):
+        return FarReads(0.0, 0.0, 0.0)
+    tier, spill = far_tier(design.system), design.mapping.spill or NO_SPILL
     is_near = tier.near_bandwidth > 0.0
     rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
-    attention = near.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
-    weights_time, cache_time = far_reads.weights / tier.bandwidth, far_reads.cache / rate
-    far_excess = jnp.maximum(weights_time + cache_time - near.matrix - attention, 0.0)
-    cache_share = cache_time / jnp.maximum(weights_time + cache_time, 1e-12)
+    return FarReads(size.weights / tier.bandwidth, size.cache / rate, jnp.where(is_near, spill.far_cache, 0.0))
+
+
+def with_far_memory(far: FarReads, near: EngineStepTime) -> EngineStepTime:
+    """Return the step time by part, s, with reads from far memory that overlap with kernels: ``max(kernels, far)``."""
+    if nothing(far.weights) and nothing(far.cache):
+        return near
+    attention = near.attention * (1.0 - far.attention_share)
+    far_excess = jnp.maximum(far.weights + far.cache - near.matrix - attention, 0.0)
+    cache_share = far.cache / jnp.maximum(far.weights + far.cache, 1e-12)
     return near._replace(
         matrix=near.matrix + (1.0 - cache_share) * far_excess, attention=attention + cache_share * far_excess
     )
 
 
 class FarBytes(NamedTuple):
-    """Bytes that a stage reads from far memory per step."""
+    """Bytes that a stage reads from far memory per nano-batch."""
 
     weights: Scalar
     cache: Scalar
 
 
 def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
-    """Return the bytes of weights and cache that a stage reads from far memory per step, each once; 0 without any."""
-    spill = stage.design.mapping.spill or NO_SPILL
+    """Return the bytes of weights and cache that a stage reads from far memory for one nano-batch; 0 without any.
+
+    Weights that are far are read once per step, for all of its nano-batches.
+    """
+    spill, nano = stage.design.mapping.spill or NO_SPILL, nano_batches_of(stage)
     if spill is NO_SPILL:
         return FarBytes(0.0, 0.0)
     return FarBytes(
-        spill.far_weights * weight_bytes(stage.design, stage.layout, serving),
+        quotient(spill.far_weights * weight_bytes(stage.design, stage.layout, serving), nano.nano_batches),
         spill.far_cache * stage.layout.layers * step_bytes(stage.design, serving, batch),
     )
 
 
 def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
-    """Return the energy of a stage's reads from far memory and of its link, J per step.
+    """Return the energy of a stage's reads from far memory and of its link, J per nano-batch.
 
     Near-memory attention does not use the link.
     """
-    far_reads, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
-    if nothing(far_reads.weights) and nothing(far_reads.cache):
+    size, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
+    if nothing(size.weights) and nothing(size.cache):
         return 0.0
-    link_bytes = far_reads.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, far_reads.cache)
-    return tier.read_energy * (far_reads.weights + far_reads.cache) + tier.transfer_energy * link_bytes
-
-
-#: One batch, no overlap of its parts.
-SINGLE_BATCH = NanoBatches(nano_batches=1.0, step_overlap=0.0)
-
-
-def nano_batches_of(stage: Stage) -> NanoBatches:
-    """Return the nano-batches of the mapping of a stage, ``SINGLE_BATCH`` for none."""
-    return stage.design.mapping.nano or SINGLE_BATCH
-
-
-def reread_bytes(stage: Stage, serving: Serving) -> Scalar:
-    """Return the bytes of weights that a stage reads again per step: each further nano-batch reads all of them."""
-    extra_batches = nano_batches_of(stage).nano_batches - 1.0
-    return 0.0 if nothing(extra_batches) else extra_batches * weight_bytes(stage.design, stage.layout, serving)
-
-
-def overlapped_step(
-    stage: Stage, serving: Serving, engine: Engine, ledger: StagePass, rates: Rates, serial: EngineStepTime
-) -> EngineStepTime:
-    """Return the step time by part, s, with operators of different nano-batches side by side.
-
-    ``T = S + R - o max(S + R - max(compute, memory + R, network), 0)`` for the sum ``S`` of operators and messages and
-    the time ``R`` of reading the weights again. All parts of the step scale alike. Operators of one nano-batch depend
-    on each other, so overlap needs two (Zhu et al. 2024).
-    """
-    nano = nano_batches_of(stage)
-    if nano is SINGLE_BATCH:
-        return serial
-    compute, memory = sum_over_kernels(ledger.phase.runs, lambda kind, work: roofline_terms(kind, work, rates))
-    reread_time, slowdown = moving_time(reread_bytes(stage, serving), rates), engine.kernel_slowdown
-    busiest = jnp.maximum(slowdown * jnp.maximum(compute, memory + reread_time), serial.communication)
-    serial_time = jnp.maximum(serial.matrix + serial.attention + serial.communication, 1e-12)
-    overlap = jnp.where(nano.nano_batches > 1.0, nano.step_overlap, 0.0)
-    reread_serial_time = serial_time + slowdown * reread_time
-    scale = (reread_serial_time - overlap * jnp.maximum(reread_serial_time - busiest, 0.0)) / serial_time
-    return EngineStepTime(scale * serial.matrix, scale * serial.attention, scale * serial.communication, serial.host)
+    link_bytes = size.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, size.cache)
+    return tier.read_energy * (size.weights + size.cache) + tier.transfer_energy * link_bytes
 
 
 def with_best_nano_batches(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Stage:

@@ -16,14 +16,12 @@ from dse.model.parallel.layer import (
     ExposedTime,
     context_parallel,
     expert_parallel,
-    exposed_transfer,
     tensor_parallel,
-    tier_transfers,
-    transfers,
 )
+from dse.model.parallel.swaps import exposed_passes, exposed_update, layer_swaps
 from dse.model.work.experts import unfused_cost
 from dse.model.work.training import TrainingWork
-from dse.types import Design, Dimension, HostTiers, Recompute, Scalar, Scope
+from dse.types import Design, Dimension, Recompute, Scalar, Scope
 
 #: Further launches of an unfused softmax, over the about twenty-five of a layer: cast, scale, mask, softmax, cast.
 EAGER_LAUNCHES = 0.2
@@ -130,7 +128,7 @@ def _run_layer(
     is_first: bool = False,
 ) -> LayerRun:
     """Return the seconds of one usual layer and micro-batch, or of one of the first dense layers (``is_first``)."""
-    software, trained, recompute = design.software, design.workload.backward, layout.recompute
+    trained, recompute = design.workload.backward, layout.recompute
     passes = run_passes(work.lists.first_layer if is_first else work.layer, rates, trained, recompute)
     passes = with_small_kernels(passes, design, small_kernels(design, layout), recompute.forwards)
     dense = tensor_parallel(design, layout, messages, passes).with_repeats(recompute.sends(Dimension.tensor))
@@ -145,23 +143,14 @@ def _run_layer(
     exposed = dense.plus(experts).plus(context)
     forward_pass = passes.forward + exposed.forward
     backward_pass = passes.backward + passes.recompute + exposed.backward
-    host_transfers = transfers(work.on_host, design.system.host, software.update_overlap)
-    host_update: Scalar = 0.0
-    if work.tiered is not None:
-        tiers = design.system.host_tiers or HostTiers()
-        host_transfers = tier_transfers(host_transfers, work.tiered, tiers, design.system.host, software.update_overlap)
-        host_update = work.tiered.host_updated_parameters / tiers.update_rate
-    exposed_backward = trained * exposed_transfer(host_transfers.backward, backward_pass, passes.memory_backward)
+    swaps = layer_swaps(design, layout, work)
+    exposed_forward, exposed_backward = exposed_passes(
+        swaps, (forward_pass, backward_pass), (passes.memory_forward, passes.memory_backward), trained
+    )
     # The last backward may also hide transfers in the wait for the host.
     launches = host_passes(design, layout) * design.software.host_time
     last_pass = backward_pass + jnp.maximum(launches - forward_pass - backward_pass, 0.0)
-    update = exposed_transfer(host_transfers.last_backward, last_pass, passes.memory_backward) - exposed_transfer(
-        host_transfers.backward, last_pass, passes.memory_backward
-    )
-    update = update + host_transfers.update
-    if not nothing(host_update):  # device and host update their shares in parallel, after the last gradients
-        update = jnp.maximum(update, host_update)
-    exposed_forward = exposed_transfer(host_transfers.forward, forward_pass, passes.memory_forward)
+    update = exposed_update(swaps, last_pass, passes.memory_backward)
     time = LayerTime(
         forward=passes.forward,
         backward=passes.backward,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import plus
+from dse.model.choice import nothing, plus
 from dse.types import Scalar
 
 
@@ -29,3 +29,15 @@ class Batch(NamedTuple):
     def drafting(self) -> Scalar:
         """Drafts of a decode step, one after the other: each runs one layer and the head."""
         return self.drafts * jnp.minimum(self.sequences, 1.0)
+
+
+def split_batch(batch: Batch, parts: Scalar) -> Batch:
+    """Return one of ``parts`` equal parts of a batch, at least 1 sequence where there are any.
+
+    Args:
+        batch: sequences and tokens of a step.
+        parts: count of pipeline stages, or of nano-batches, that work on different sequences at a time.
+    """
+    sequences = jnp.where(batch.sequences > 0.0, jnp.maximum(batch.sequences / parts, 1.0), 0.0)
+    prompt, padding = (0.0 if nothing(part) else part / parts for part in (batch.prompt, batch.padding))
+    return batch._replace(sequences=jnp.where(parts > 1.0, sequences, batch.sequences), prompt=prompt, padding=padding)

@@ -1,7 +1,7 @@
 """Offloading of weights, activations or optimiser state of the layers to the host's memory.
 
-Two layers' buffers stay on the device: one in use, one in transfer. A share of the bytes may be offloaded, equal for
-all layers, so memory and transfers are linear in it.
+Buffers stay on the device: of the layer in use, and of each that is in transfer ahead of it, usually one. A share of
+the bytes may be offloaded, equal for all layers, so memory and transfers are linear in it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from dse.model.choice import times
 from dse.model.formats import activation_bytes, optimizer_bytes
 from dse.types import Design, Mapping, Scalar, Tiers
 
-#: Layers whose offloaded tensors are on the device at a time.
-BUFFERED_LAYERS = 2.0
-
-
 #: Of a mapping without offloading beyond the host.
 NO_TIERS = Tiers()
+
+
+def least_layers() -> Scalar:
+    """Return the least layers of a stage that offloads: one in use, one in transfer, and one on the host."""
+    return 2.0 + NO_TIERS.prefetch_depth
 
 
 class OnHost(NamedTuple):
@@ -37,10 +38,15 @@ class TieredOffload(NamedTuple):
     weights: Scalar
     activations: Scalar  # per micro-batch
     optimizer: Scalar
-    gradients: Scalar  # 16-bit gradients that leave for the host
-    host_updated_parameters: Scalar  # parameters that the host updates
+    gradients: Scalar  # gradients that leave for the host
+    stored_gradients: Scalar  # of these on storage
+    offloaded_parameters: Scalar  # parameters whose optimiser state is offloaded
+    host_updated_parameters: Scalar  # parameters that the host updates, with a share of embedding and head
     update_bytes: Scalar  # their gradients (out) and new weights (in)
+    bytes_per_update: Scalar  # of host memory per updated parameter: state in and out, gradient, new weight
     host_state: Scalar  # their optimiser state, which does not cross the link
+    end_state: Scalar  # optimiser state of embedding and head on the host, divided by the layers of the stage
+    sub_group: Scalar  # state and gradients of one parameter of storage in buffers of the host
 
 
 def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: Scalar) -> OnHost:
@@ -52,24 +58,41 @@ def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: S
     )
 
 
-def tiered_offload(design: Design, layer: OnHost, trained_parameters: Scalar) -> TieredOffload | None:
+class HostParameters(NamedTuple):
+    """Trained parameters per layer and device, as their state is split."""
+
+    gradients: Scalar  # by shards of gradients
+    end_gradients: Scalar  # of embedding and head, divided by the layers of the stage
+    end_optimizer: Scalar  # by shards of the optimiser
+
+
+def tiered_offload(design: Design, layer: OnHost, parameters: HostParameters) -> TieredOffload | None:
     """Return bytes on storage, offloaded gradients and host update of a layer, None where the mapping has no tiers.
 
-    State that the host updates stays off the device. Gradients leave and weights return in 16 bits (ZeRO-Offload: Ren
-    et al. 2021).
+    State that the host updates stays off the device. Weights return in 16 bits, as gradients leave unless they are cast
+    on the device (ZeRO-Offload: Ren et al. 2021). The host updates as much of embedding and head.
     """
     mapping, tiers = design.mapping, design.mapping.tiers
     if tiers is None:
         return None
-    updated = tiers.host_update * layer.optimizer / optimizer_bytes(mapping.precision, design.software)
+    state, weight = optimizer_bytes(mapping.precision, design.software), activation_bytes(mapping.precision)
+    offloaded = layer.optimizer / state
+    ends = tiers.host_update * mapping.offload_optimizer * parameters.end_optimizer
+    updated = tiers.host_update * offloaded + ends
+    gradients = tiers.offload_gradients * (parameters.gradients + parameters.end_gradients)
     return TieredOffload(
         weights=tiers.storage_weights * layer.weights,
         activations=tiers.storage_activations * layer.activations,
         optimizer=tiers.storage_optimizer * layer.optimizer,
-        gradients=tiers.offload_gradients * activation_bytes(mapping.precision) * trained_parameters,
+        gradients=tiers.gradient_copy_bytes * gradients,
+        stored_gradients=tiers.storage_gradients * (tiers.gradient_copy_bytes * gradients),
+        offloaded_parameters=offloaded,
         host_updated_parameters=updated,
-        update_bytes=activation_bytes(mapping.precision) * updated,
+        update_bytes=weight * updated,
+        bytes_per_update=2.0 * state + tiers.gradient_copy_bytes + weight,
         host_state=tiers.host_update * layer.optimizer,
+        end_state=state * ends,
+        sub_group=tiers.storage_optimizer * (state + tiers.gradient_copy_bytes),
     )
 
 
@@ -78,12 +101,41 @@ def is_offloading(mapping: Mapping) -> bool | jax.Array:
     return mapping.offload_weights + mapping.offload_activations + mapping.offload_optimizer > 0.0
 
 
-def resident_layers(layers: Scalar, offloaded_share: Scalar) -> Scalar:
+def resident_layers(layers: Scalar, offloaded_share: Scalar, depth: Scalar = NO_TIERS.prefetch_depth) -> Scalar:
     """Return the count of layers (times micro-batches) on the device, of ``layers``.
 
-    All but the offloaded share of those beyond two.
+    All but the offloaded share of those beyond the one in use and the ``depth`` in transfer.
     """
-    return layers - offloaded_share * jnp.maximum(layers - BUFFERED_LAYERS, 0.0)
+    return layers - offloaded_share * jnp.maximum(layers - (1.0 + depth), 0.0)
+
+
+class BufferedLayers(NamedTuple):
+    """Layers in transfer beside the one in use, by kind of tensor."""
+
+    weights: Scalar  # and optimiser state
+    gradients: Scalar
+    activations: Scalar
+
+
+def buffered_layers(tiers: Tiers | None) -> BufferedLayers:
+    """Return the layers in transfer beside the one in use, by kind of tensor: one each without a schedule."""
+    tiers = tiers or NO_TIERS
+    return BufferedLayers(tiers.prefetch_depth, tiers.gradient_depth, tiers.activation_depth)
+
+
+def sub_group_buffers(design: Design, tiered: TieredOffload, layers: Scalar) -> Scalar:
+    """Return the bytes per device of host buffers of sub-groups whose state is on storage.
+
+    One in use, one more for each of a read ahead and a write behind, none larger than all of it.
+
+    Args:
+        design: the design.
+        tiered: bytes of a layer.
+        layers: of the stage.
+    """
+    tiers = design.mapping.tiers or NO_TIERS
+    buffers = (1.0 + tiers.pipeline_read + tiers.pipeline_write) * tiers.sub_group_size
+    return tiered.sub_group * jnp.minimum(buffers, layers * tiered.offloaded_parameters)
 
 
 def device_state_shares(mapping: Mapping) -> tuple[Scalar, Scalar]:

@@ -140,6 +140,24 @@ def expert_state_messages(
     return [m._replace(times=m.times * gathers, size=frozen_size) for m in messages if m.kind is _ALL_GATHER]
 
 
+#: Messages of ZeRO 3 whose elements may be sent in fewer bits.
+_SCATTERED_OR_GATHERED = ("weights_all_gather", "weights_all_gather_again", "gradients_reduce_scatter")
+
+
+def converted_bytes(message: Message, group: Group, size_ratio: Scalar) -> Scalar:
+    """Return the bytes that kernels read and write to send a message of ``size_ratio`` times its bytes, 0 for 1.
+
+    One kernel reads all elements and writes them in fewer bits, another one reads these and writes elements. Of ``V``
+    bytes, ``r V`` of them sent, a member casts its share before a gather and all of them after it: ``V (1 + r) (1 + 1 /
+    N)``. Before a scatter it casts all, and sums all that it receives into its share: ``V (1 + 2 r + 1 / N)``
+    (Wang et al. 2023, sections 3.1 and 3.3: quantised weights and gradients).
+    """
+    share = 1.0 / group.size
+    is_gather = message.kind is _ALL_GATHER
+    passes = (1.0 + size_ratio) * (1.0 + share) if is_gather else 1.0 + 2.0 * size_ratio + share
+    return jnp.where(size_ratio < 1.0, message.size * passes, 0.0)
+
+
 def partitioned_messages(
     messages: list[Message], design: Design, layout: Layout, trained_parameters: Scalar
 ) -> list[Message]:
@@ -150,7 +168,7 @@ def partitioned_messages(
     Every micro-batch gathers weights and scatters gradients within the partitions; once a step the gradients are
     scattered over the partitions and the new weights gathered over them. With a secondary copy of the weights for the
     backward, only the forward gathers over all replicas (ZeRO++: Wang et al. 2023; three levels: Xu et al. 2025).
-    Messages may have fewer bytes per element.
+    Messages may have fewer bytes per element, with kernels before and after them (:func:`converted_bytes`).
     """
     sharding, zero_3 = required(design.mapping.sharding, "mapping.sharding"), layout.zero >= 3.0
     parts = required(layout.partitions, "mapping.sharding")
@@ -167,7 +185,11 @@ def partitioned_messages(
         "gradients_all_reduce": (dp, 1.0),
     }
     partition_messages = [
-        m._replace(group=group, size=m.size * size_ratio)
+        m._replace(
+            group=group,
+            size=m.size * size_ratio,
+            converted=times(1.0 if m.name in _SCATTERED_OR_GATHERED else 0.0, converted_bytes(m, group, size_ratio)),
+        )
         for m, (group, size_ratio) in ((m, group_and_size_ratio[m.name]) for m in messages)
     ]
     step_runs = jnp.where(zero_3, trained, 0.0)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import plus, times, where_on
+from dse.model.formats import optimizer_bytes
 from dse.model.layout import Layout, with_balanced_experts
 from dse.model.work import offload
 from dse.model.work.adapters import (
@@ -118,6 +119,14 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
         activations=activations.mean,
         optimizer=plus(trained_per_layer * state.optimizer, times(expert_parameters, routed_state.optimizer)),
     )
+    gradient_shards = state.gradients / design.software.gradient_bytes
+    ends = parameters - times(layout.pipeline.copies, layout.layers * layer_parameters)
+    ends = times(trained.trains_model, ends / layout.layers)
+    parameters_on_host = offload.HostParameters(
+        gradients=trained_per_layer * gradient_shards,
+        end_gradients=ends * gradient_shards,
+        end_optimizer=ends * (state.optimizer / optimizer_bytes(design.mapping.precision, design.software)),
+    )
     return TrainingWork(
         lists=lists,
         messages=training_messages(design, layout, parameters, routed, trained),
@@ -129,9 +138,7 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
         stored_activations=activations,
         first_layer_activations=first_layer_activations,
         on_host=on_host,
-        tiered=offload.tiered_offload(
-            design, on_host, trained_per_layer * state.gradients / design.software.gradient_bytes
-        ),
+        tiered=offload.tiered_offload(design, on_host, parameters_on_host),
     )
 
 

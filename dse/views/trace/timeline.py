@@ -26,13 +26,12 @@ class Durations(NamedTuple):
 
     def seconds(self, task: Task) -> float:
         """Return the seconds of a single pass."""
-        forward, inputs, weights = (part[task.chunk] for part in self[:3])
-        return {
-            PassKind.forward: forward,
-            PassKind.backward: inputs + weights,
-            PassKind.input_gradient: inputs,
-            PassKind.weight_gradient: weights,
-        }[task.kind]
+        kind, chunk = task.kind, task.chunk
+        if kind is PassKind.forward:
+            return self.forward[chunk]
+        if kind is PassKind.backward:
+            return self.input_gradient[chunk] + self.weight_gradient[chunk]
+        return (self.input_gradient if kind is PassKind.input_gradient else self.weight_gradient)[chunk]
 
     def saved(self, slot: Slot) -> float:
         """Return the seconds that a pair of passes in one slot saves, 0 for a single pass."""
@@ -219,7 +218,7 @@ class _TimelineRun:
         """Wake the device of the next pass when the output of a pass arrives; a pass at the model's end has none."""
         chunk = task.chunk + (1 if task.kind is PassKind.forward else -1)
         if 0 <= chunk < self.plan.chunks:
-            next_device = self.plan.place(task._replace(chunk=chunk))
+            next_device = self.plan.place(Task(task.kind, task.micro_batch, chunk))
             heapq.heappush(self.wakes, (end + (next_device != device) * self.durations.latency, 0, next_device))
 
 
@@ -230,8 +229,9 @@ def _output(task: Task) -> tuple[bool, int, int]:
 
 def _input(task: Task, chunks: int) -> Task | None:
     """Return the pass whose output a pass waits for, None for the first chunk's forward."""
-    if task.kind is PassKind.forward:
-        return task._replace(chunk=task.chunk - 1) if task.chunk else None
-    if task.kind is PassKind.weight_gradient:
-        return task._replace(kind=PassKind.input_gradient)
-    return task._replace(chunk=task.chunk + 1) if task.chunk + 1 < chunks else task._replace(kind=PassKind.forward)
+    kind, micro_batch, chunk = task
+    if kind is PassKind.forward:
+        return Task(kind, micro_batch, chunk - 1) if chunk else None
+    if kind is PassKind.weight_gradient:
+        return Task(PassKind.input_gradient, micro_batch, chunk)
+    return Task(kind, micro_batch, chunk + 1) if chunk + 1 < chunks else Task(PassKind.forward, micro_batch, chunk)

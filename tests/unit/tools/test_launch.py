@@ -393,10 +393,36 @@ def test_deepspeed_is_a_file_of_json():
     assert document["zero_optimization"] | {"overlap_comm": True} == {
         "stage": 3,
         "overlap_comm": True,
-        "offload_optimizer": {"device": "cpu"},
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
     }
     assert document["gradient_accumulation_steps"] * document["train_micro_batch_size_per_gpu"] * 16 == 512
     assert line.unsupported["mapping.pp"] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ({"device": "cpu"}, {"pinned": 0.0}),  # pin_memory is off by default
+        ({"device": "cpu", "pin_memory": True}, {"pinned": 1.0}),
+        ({"device": "nvme"}, {"pinned": 1.0, "storage_optimizer": 1.0}),
+        (
+            {"device": "nvme", "pipeline_read": True, "pipeline_write": True},
+            {"pinned": 1.0, "storage_optimizer": 1.0, "pipeline_read": 1.0, "pipeline_write": 1.0},
+        ),
+    ],
+)
+def test_deepspeed_states_the_schedule_of_its_swaps(state, expected):
+    """And a design of it writes the same."""
+    text = json.dumps({"zero_optimization": {"stage": 3, "offload_optimizer": state, "sub_group_size": 1e8}})
+    settings = read("deepspeed", text)
+    assert settings.items() >= {**expected, "offload_optimizer": 1.0, "sub_group_size": 1e8}.items()
+    tiers = {f"mapping.tiers.{name}": value for name, value in {**expected, "sub_group_size": 1e8}.items()}
+    written = launch(
+        replace(DENSE, {"mapping.zero_stage": 3.0, "mapping.offload_optimizer": 1.0, **tiers}),
+        "deepspeed",
+        STUDIES["training"],
+    )
+    assert json.loads(written.text)["zero_optimization"]["offload_optimizer"] == state
 
 
 @pytest.mark.parametrize(("tool", "told"), [("vllm", "a tool of serving"), ("megatron", "megatron-lm")])
@@ -484,9 +510,9 @@ def test_what_a_line_states_is_told_by_name_and_unit(tmp_path):
 
 def test_a_step_that_is_cut_is_told():
     """By the values that its record has by itself too: without the record no step is cut."""
-    line = engine_line("vllm", stack="vllm", tp=4, nano_batches=2, step_overlap=0.5)[1]
+    line = engine_line("vllm", stack="vllm", tp=4, nano_batches=2)[1]
     uncut = engine_line("vllm", stack="vllm", tp=4)[1].unsupported
-    assert line.unsupported == uncut | {"mapping.nano.nano_batches": 2.0, "mapping.nano.step_overlap": 0.5}
+    assert line.unsupported == uncut | {"mapping.nano.nano_batches": 2.0}
     assert not any(path.startswith("mapping.nano") for path in uncut)
 
 

@@ -153,3 +153,40 @@ def test_members_of_a_package_are_one_link_apart(members, speedup):
     assert float(collectives.energy(MessageKind.all_to_all, V, found)) == pytest.approx(sent * JOULES, rel=1e-5)
     assert float(collectives.exchange_energy(sent, 0.0, found)) == pytest.approx(sent * JOULES, rel=1e-5)
     assert float(collectives.all_to_all(V, found)) == pytest.approx(sent / (speedup * B), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("runs", "ring", "exchange", "neighbour"),
+    [
+        # Two dies of a module: their four links.
+        (((1.0, 2.0),), 4.0, 4.0, 4.0),
+        # Two modules: each die has one link to the other module. Both ways around, over it and over its sibling: 2. Two
+        # thirds of the bytes of an all-to-all leave the module: 1 / (2 / 3).
+        (((1.0, 4.0),), 2.0, 1.5, 1.0),
+        # Four: two rings without a common link, both ways around; six of seven peers are on other modules: 2 / (6 / 7).
+        (((1.0, 8.0),), 4.0, 14.0 / 6.0, 1.0),
+        # One die of each module: a ring over its two links, both ways; all peers are on other modules.
+        (((2.0, 4.0),), 2.0, 2.0, 1.0),
+        # One die of each of two modules, far from each other: one link.
+        (((4.0, 2.0),), 1.0, 1.0, 1.0),
+        # tp 2 inside, two shards of it: the four dies of two modules.
+        (((1.0, 2.0), (2.0, 2.0)), 2.0, 1.5, 1.0),
+    ],
+)
+def test_modules_of_two_dies_with_links_to_two_others(runs, ring, exchange, neighbour):
+    """Frontier's node by its links (RCCL's rome_model_74): shares of one link of a die."""
+    system = built(8.0, package=Package(dies=2.0, speedup=4.0, neighbours=2.0))
+    size = 1.0
+    for _, members in runs:
+        size *= members
+    assert reach(system, *runs) == pytest.approx((ring, exchange, neighbour, size - 1.0, 1.0))
+    # Of rings: V (N - 1) / N at so many links.
+    taken = float(collectives.all_gather(V, route(system, size, *runs), 0.0))
+    assert taken == pytest.approx(V * (size - 1.0) / size / (ring * B), rel=1e-5)
+
+
+def test_links_to_no_other_module_are_a_switch():
+    """Without neighbours a group of several packages has the bandwidth of the network, as before."""
+    for runs in (((1.0, 4.0),), ((1.0, 8.0),), ((2.0, 4.0),)):
+        found = reach(built(8.0, package=Package(dies=2.0, speedup=4.0)), *runs)
+        assert found[:3] == pytest.approx((1.0, 1.0, 1.0))

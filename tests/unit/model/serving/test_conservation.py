@@ -139,7 +139,7 @@ def test_uneven_experts_cost_time_and_hardly_energy():
 
 def _cut(parts, *names, **settings):
     """Metrics of steps in so many parts."""
-    return found(*names, **({"precision": "fp8", "step_overlap": 1.0} | settings), nano_batches=parts)
+    return found(*names, **({"precision": "fp8"} | settings), nano_batches=parts)
 
 
 def test_parts_of_a_batch_pay_for_the_weights_that_each_reads():
@@ -158,13 +158,13 @@ def test_a_batch_is_cut_where_that_pays_alone(count):
     names = "time_per_output_token", "energy_per_output_token"
     drawn = "device_power", "decode_power", "prefill_power"
     whole = found(*names, precision="fp8", concurrency=count, prompt_tokens=2048)
-    for parts, overlap, limit in itertools.product((1, 2, 8, 64, 1000), (0.0, 0.5, 1.0), (400.0, 700.0)):
-        settings = dict(step_overlap=overlap, concurrency=count, prompt_tokens=2048, **{"power.limit": limit})
+    for parts, limit in itertools.product((1, 2, 8, 64, 1000), (400.0, 700.0)):
+        settings = dict(concurrency=count, prompt_tokens=2048, **{"power.limit": limit})
         time, energy, *watts = _cut(parts, *names, *drawn, **settings)
         assert max(watts) <= 1.001 * limit  # within what the solve of the clock leaves
         if limit == 700.0:
             assert time <= whole[0] * (1.0 + 1e-5)
-        if limit == 700.0 and (overlap == 0.0 or parts in (1, 1000)):
+        if limit == 700.0 and parts in (1, 1000):
             assert (time, energy) == pytest.approx(whole, rel=1e-5)
 
 

@@ -6,7 +6,6 @@ import pytest
 
 import dse
 from benchmarks.serving import peers, systems
-from dse.doors import SERVING
 from dse.errors import InputError
 from dse.types import Infeasible
 
@@ -30,26 +29,6 @@ def test_peers_at_equal_efficiencies():
         for prompt in (2048.0, 4096.0)
     )
     assert long < short
-
-
-def test_a_step_is_between_the_sum_and_the_busiest_resource():
-    """More overlap never takes longer, none changes nothing, all is no less than the longest part."""
-    asked = dict(any_option=True, tp=8, precision="fp8", concurrency=512, prompt_tokens=2048)
-    plain = dse.serve(dse.design("llama-3-70b", "h100", **asked))
-    found = [
-        dse.serve(dse.design("llama-3-70b", "h100", step_overlap=share, nano_batches=2.0, **asked))
-        for share in (0.0, 0.25, 0.5, 1.0)
-    ]
-    times = [float(one.time_per_output_token) for one in found]
-    assert times[0] == pytest.approx(float(plain.time_per_output_token), rel=1e-6)
-    assert sorted(times, reverse=True) == times and times[-1] < times[0]
-    assert times[-1] > float(plain.time_per_output_token_communication)
-    parts = sum(getattr(found[-1], name) for name in SERVING.parts("time_per_output_token"))
-    assert float(parts) == pytest.approx(times[-1], rel=1e-6)
-    again = dse.serve(dse.design("llama-3-70b", "h100", step_overlap=1.0, nano_batches=8.0, **asked))
-    assert times[-1] <= float(again.time_per_output_token) <= times[0] * 1.000001
-    whole = dse.serve(dse.design("llama-3-70b", "h100", step_overlap=1.0, nano_batches=1.0, **asked))
-    assert float(whole.time_per_output_token) == pytest.approx(times[0], rel=1e-6)  # one part waits for itself
 
 
 def test_what_lies_far_away_leaves_room_and_costs_time():

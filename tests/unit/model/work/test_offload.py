@@ -5,17 +5,19 @@ from hypothesis import given, strategies as st
 
 import dse
 from dse.errors import InputError
-from dse.model.work.offload import BUFFERED_LAYERS, resident_layers
+from dse.model.work.offload import resident_layers
 from dse.sweep import from_text, plan
 
 
-@given(held=st.integers(1, 500).map(float), share=st.floats(0.0, 1.0))
-def test_what_stays_is_linear_in_the_share(held, share):
-    here, away = float(resident_layers(held, 0.0)), float(resident_layers(held, 1.0))
+@given(held=st.integers(1, 500).map(float), share=st.floats(0.0, 1.0), depth=st.integers(0, 9))
+def test_what_stays_is_linear_in_the_share(held, share, depth):
+    here, away = float(resident_layers(held, 0.0, depth)), float(resident_layers(held, 1.0, depth))
     assert here == held
-    assert away == pytest.approx(min(held, BUFFERED_LAYERS))
+    assert away == pytest.approx(min(held, 1.0 + depth))
     rounding = 1e-6 * held  # of the difference of two numbers of this size in single precision
-    assert float(resident_layers(held, share)) == pytest.approx((1.0 - share) * here + share * away, abs=rounding)
+    assert float(resident_layers(held, share, depth)) == pytest.approx(
+        (1.0 - share) * here + share * away, abs=rounding
+    )
 
 
 @pytest.mark.parametrize(

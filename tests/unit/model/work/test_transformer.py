@@ -95,6 +95,18 @@ def test_flash_attention_pads_heads(head_dim, computed):
     assert float(heads.forward.bytes) == pytest.approx(2.0 * 4.0 * 16.0 * 2048.0 * head_dim)
 
 
+@pytest.mark.parametrize(("head_dim", "is_flash"), [(128.0, True), (200.0, False)])
+def test_heads_beyond_the_widest_of_a_flash_kernel_have_unfused_attention(head_dim, is_flash):
+    """Steps and memory are those of a stack without the kernel; without a limit, or within it, those with it."""
+    w = dataclasses.replace(WORKLOAD, head_dim=head_dim, hidden=head_dim * WORKLOAD.n_heads)
+    flash = dataclasses.replace(SOFTWARE, attention=float(types.Attention.flash), softmax_batch=4.0)
+    unfused = dataclasses.replace(flash, attention=float(types.Attention.unfused))
+    limited = metrics_of(make_design(w, software=dataclasses.replace(flash, flash_most_head=128.0)))
+    expected = metrics_of(make_design(w, software=flash if is_flash else unfused))
+    for name in ("step_time", "peak_memory", "energy_per_step"):
+        assert float(getattr(limited, name)) == pytest.approx(float(getattr(expected, name)), rel=1e-6)
+
+
 def test_flash_attention_computes_the_causal_half_only():
     """Unfused kernels compute the full square; flash the half, a window less."""
     s = WORKLOAD.seq_len
