@@ -49,6 +49,13 @@ class Power:
         "s", "1", "velocity saturation: nominal voltage over that at which carriers saturate, 0 none", default=0.0
     )
     lowest_voltage: Scalar = metadata("", "1", "minimum over nominal voltage", default=0.7, bounds=POSITIVE_SHARE)
+    voltage_bend: Scalar | None = metadata(
+        "",
+        "1",
+        "width of the bend into the minimum voltage, over that voltage; absent: a kink",
+        default=None,
+        bounds=SHARE,
+    )
     leakage_slope: Scalar = metadata("", "1", "d ln(leakage current) / d ln(V)", default=2.0)
     feed: Scalar = metadata(
         "",

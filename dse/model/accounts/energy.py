@@ -1,8 +1,8 @@
 """Energy and power of one training step: work of operators and links, and power over time.
 
 Every part is a sum over all devices; parts add up to the total. Dynamic energy of the cores follows the square of
-their voltage; that of device memory, links and hosts does not. A device that waits for a message or for another stage
-polls with some of its cores, whose clocks count as control; one that waits for its host does not.
+their voltage; that of caches, device memory, links and hosts does not. A device that waits for a message or for
+another stage polls with some of its cores, whose clocks count as control; one that waits for its host does not.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def step_energy(
         control=control_power(ratio, volts, power) * share * running,
         leakage=leakage_power(volts, power) * device_seconds,
     )
-    cache, memory = step_joules.cache * dynamic_factor, step_joules.memory
+    cache, memory = step_joules.cache, step_joules.memory
     uncore, host = power.uncore * device_seconds, system.host_power * device_seconds
     on_device = sum(cores.values()) + cache + memory + uncore
     overhead = overhead_energy(system, sum(cores.values()) + cache, memory, on_device + step_joules.network + host)

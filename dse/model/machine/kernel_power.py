@@ -68,8 +68,8 @@ def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
         just_below_reciprocal(kernels.tile_columns),
     )
     energy = KernelEnergy(
-        core_energy=flop_energy(gemm.precision, accelerator.power) * work.flops + cache,
-        other_energy=memory,
+        core_energy=flop_energy(gemm.precision, accelerator.power) * work.flops,
+        other_energy=cache + memory,
         tiles=ceiling(work.rows * 2.0 * tiles_per_row)
         * ceiling(work.columns * 2.0 * tiles_per_column),  # quarter tiles
         idle=required(kernels.fine, "kernels.fine").gemm_floor,
@@ -87,8 +87,8 @@ def attention_demand(call: AttentionKernel, accelerator: Accelerator) -> Demand:
     cache, memory = moved_energy(size, size, accelerator)
     pair_energy = 4.0 * call.head_dim * power.matrix_energy + call.softmax_flops * power.vector_energy
     energy = KernelEnergy(
-        core_energy=pair_energy * pairs + cache,
-        other_energy=memory,
+        core_energy=pair_energy * pairs,
+        other_energy=cache + memory,
         tiles=call.batch * jnp.where(is_context, call.heads * call.query_tiles, call.kv_heads),
         idle=jnp.where(is_context, kernels.context_floor, kernels.decode_floor),
     )

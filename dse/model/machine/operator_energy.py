@@ -20,14 +20,14 @@ class Joules(NamedTuple):
 
     matrix: Scalar
     vector: Scalar
-    cache: Scalar
-    memory: Scalar  # device memory, independent of the cores' voltage
-    network: Scalar  # links, independent of it
+    cache: Scalar  # last-level cache, whose arrays have a voltage of their own
+    memory: Scalar  # device memory
+    network: Scalar  # links
 
     @property
     def cores(self) -> Scalar:
         """Energy that follows the cores' voltage, J."""
-        return self.matrix + self.vector + self.cache
+        return self.matrix + self.vector
 
 
 class FlopEnergy(NamedTuple):

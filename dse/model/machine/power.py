@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from dse.model.choice import choose, min_prefer_first
 from dse.model.formats import RECIPES
-from dse.types import Accelerator, Power, Scalar
+from dse.types import Accelerator, Kernels, Power, Scalar
 
 #: Lowest clock under a power limit, over the nominal one.
 LOWEST_CLOCK = 0.1
@@ -18,10 +18,29 @@ LOWEST_CLOCK = 0.1
 HIGHEST_THRESHOLD = 0.95
 #: Bisections of the clock, to 2^-8; each following Newton step squares the error.
 _HALVINGS = 8
-#: Voltages, or powers over their limit, that differ by less are equal within rounding.
-_EQUAL_VOLTS, _EQUAL_WATTS = 1e-6, 1e-5
+#: Powers over their limit that differ by less are equal within rounding.
+_EQUAL_WATTS = 1e-5
 #: Least slope of a clock above the nominal one by voltage, over that of a current that does not saturate.
 _LEAST_SLOPE = 1e-3
+#: Voltages that differ by less are equal within rounding.
+_EQUAL_VOLTS = 1e-6
+#: Part of the kernels → leaves in seconds that pass in cycles of the cores (launch, issue, start of a tile,
+#: exponentials; the host's part of a launch, ``block_floor``, does not), and shares of the memory's bandwidth.
+_CYCLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "fine": (("gemm_floor", "split_time", "quantize_floor", "quantize_row"), ("gemm_memory",)),
+    "attention": (
+        (
+            "context_pair",
+            "context_tile",
+            "context_floor",
+            "decode_tile",
+            "decode_split",
+            "decode_floor",
+            "grouped_floor",
+        ),
+        ("context_memory", "decode_memory"),
+    ),
+}
 
 
 def voltage(ratio: Scalar, power: Power) -> Scalar:
@@ -29,7 +48,8 @@ def voltage(ratio: Scalar, power: Power) -> Scalar:
 
     ``f ~ (V - V_t)^2 / (V (1 + s (V - V_t)))``, solved for V: currents of transistors whose carriers saturate at
     ``1 / s`` of the nominal voltage (Toh, Ko & Meyer 1988). ``s = 0`` is the alpha-power law of Sakurai & Newton 1990
-    with alpha = 2, a large s that with alpha = 1. At the lowest voltage the slope is that of lower clocks.
+    with alpha = 2, a large s that with alpha = 1. At the lowest voltage the slope is that of lower clocks; a bend makes
+    it smooth (:func:`_bent`).
     """
     threshold = jnp.minimum(power.threshold, HIGHEST_THRESHOLD)
     overdrive = 1.0 - threshold
@@ -38,7 +58,23 @@ def voltage(ratio: Scalar, power: Power) -> Scalar:
     half = threshold + 0.5 * gain * (1.0 - power.saturation * threshold)
     root = jnp.sqrt(jnp.maximum(half * half - slow * threshold * threshold, 1e-12))
     volts = (half + root) / slow
+    if power.voltage_bend is not None:
+        return _bent(volts, power.lowest_voltage, power.voltage_bend)
     return jnp.where(volts > (1.0 + _EQUAL_VOLTS) * power.lowest_voltage, volts, power.lowest_voltage)
+
+
+def _bent(volts: Scalar, lowest: Scalar, bend: Scalar) -> Scalar:
+    """Return ``volts`` with a smooth bend into ``lowest`` at most 1, both over the nominal voltage, which stays.
+
+    ``V_0 + (1 - V_0) h(V - V_0) / h(1 - V_0)`` with the hyperbola ``h(x) = (x + (x^2 + w^2)^0.5) / 2`` of width
+    ``w = bend V_0``: parts of a chip reach their lowest voltage one after the other.
+    """
+    width = jnp.maximum(bend * lowest, _EQUAL_VOLTS)
+
+    def hyperbola(excess: Scalar) -> Scalar:
+        return jnp.maximum(excess + jnp.sqrt(excess * excess + width * width), 0.0)
+
+    return lowest + (1.0 - lowest) * hyperbola(volts - lowest) / hyperbola(1.0 - lowest)
 
 
 def clock_ratio(power: Power) -> Scalar:
@@ -88,7 +124,8 @@ def power_limit(power: Power) -> Scalar:
 def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
     """Return the accelerator with its cores at ``ratio`` times the nominal clock.
 
-    Rates follow the clock. Device memory keeps its bandwidth, unless slow cores cannot use it.
+    Rates follow the clock, and so do launch and issue of kernels. Device memory keeps its bandwidth, unless slow cores
+    cannot use it.
 
     Args:
         accelerator: at its nominal clock.
@@ -102,7 +139,33 @@ def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
         matrix_rate=rate,
         vector_rate=accelerator.vector_rate * ratio,
         memory=dataclasses.replace(memory, bandwidth=bandwidth),
+        kernels=_kernels_at_clock(accelerator.kernels, 1.0 / ratio, bandwidth / (memory.bandwidth * ratio)),
     )
+
+
+def _kernels_at_clock(kernels: Kernels, stretch: Scalar, byte_stretch: Scalar) -> Kernels:
+    """Return the kernels at a clock at which a cycle is ``stretch`` times as long.
+
+    Seconds that pass in cycles are longer. Of the bandwidth ``B`` of device memory a kernel uses a share ``e``: a byte
+    takes ``1 / B`` at the memory's own clock and ``(1 / e - 1) / B`` in cycles of the cores, caches and their links.
+
+    Args:
+        kernels: at the nominal clock.
+        stretch: seconds of a cycle over those at the nominal clock.
+        byte_stretch: the same over the seconds of a byte at the bandwidth that the cores can use.
+    """
+
+    def at_clock(part: Any, seconds: tuple[str, ...], shares: tuple[str, ...]) -> Any:
+        slower = {name: getattr(part, name) * stretch for name in seconds}
+        less = {name: (share := getattr(part, name)) / (share + (1.0 - share) * byte_stretch) for name in shares}
+        return dataclasses.replace(part, **slower, **less)
+
+    parts = {
+        name: at_clock(part, *leaves)
+        for name, leaves in _CYCLES.items()
+        if (part := getattr(kernels, name)) is not None
+    }
+    return dataclasses.replace(at_clock(kernels, ("kernel_floor",), ("memory_efficiency",)), **parts)
 
 
 class Demand(NamedTuple):
@@ -124,10 +187,12 @@ class Demand(NamedTuple):
 
 
 class EnergyByUnit(Protocol):
-    """Joules of the cores, of memory and of links."""
+    """Joules of the cores, of the last-level cache, of memory and of links."""
 
     @property
     def cores(self) -> Scalar: ...  # noqa: D102
+    @property
+    def cache(self) -> Scalar: ...  # noqa: D102
     @property
     def memory(self) -> Scalar: ...  # noqa: D102
     @property
@@ -137,9 +202,10 @@ class EnergyByUnit(Protocol):
 def repeated_demand(energy: EnergyByUnit, seconds: Scalar, power: Power) -> Demand:
     """Return the time (s) and energy (J) demand of repeated work, with all ``seconds`` independent of the clock.
 
-    ``E_other = (1 + cooling) E_memory + E_network``, with ``E_core`` apart.
+    ``E_other = (1 + cooling) E_cache + (1 + memory cooling) E_memory + E_network``, with ``E_core`` apart.
     """
-    return Demand(0.0, seconds, energy.cores, (1.0 + power.memory_cooling) * energy.memory + energy.network)
+    memory = (1.0 + power.cooling) * energy.cache + (1.0 + power.memory_cooling) * energy.memory
+    return Demand(0.0, seconds, energy.cores, memory + energy.network)
 
 
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:

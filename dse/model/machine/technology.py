@@ -305,6 +305,7 @@ def _generated_power(power: Power, chip: Chip, cores: OperatingPoint) -> Power:
         clock=chip.clock_ratio * cores.clock,
         threshold=node.threshold / jnp.maximum(cores.volts, _LOWEST_VOLTAGE),
         saturation=0.0,  # thresholds of nodes stand in for it
+        voltage_bend=None,
         lowest_voltage=min_prefer_first(1.0, node.lowest_voltage / jnp.maximum(cores.volts, _LOWEST_VOLTAGE)),
         tdp=jnp.asarray(cooled_power(chip)),
         cooling=cooling(node.temperature, chip.cooler),

@@ -1,6 +1,6 @@
 """Energy per output token and power per device: prefill, decode, provisioned.
 
-Dynamic energy of the cores follows the square of their voltage; that of memory, links and hosts does not
+Dynamic energy of the cores follows the square of their voltage; that of caches, memory, links and hosts does not
 (:mod:`dse.model.accounts.energy` does the same for training). Idle power of an engine is paid by the tokens of that
 time.
 """
@@ -94,9 +94,8 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
     idle_joules, host = core_joules + device_seconds * power.uncore, device_seconds * system.host_power
     on_device = sum(decode_joules) + sum(prefill_joules) + idle_joules
     both_memory = decode_joules.memory + prefill_joules.memory
-    overhead = overhead_energy(
-        system, decode_joules.cores + prefill_joules.cores + core_joules, both_memory, on_device + host
-    )
+    on_chip = decode_joules.cores + prefill_joules.cores + decode_joules.cache + prefill_joules.cache + core_joules
+    overhead = overhead_energy(system, on_chip, both_memory, on_device + host)
     return EnergyAndPower(
         token=TokenEnergy(
             decode=sum(decode_joules),
@@ -137,7 +136,9 @@ def _step_counts(phases: Phases, is_mixing: Any, seconds: Scalar) -> _StepCounts
 
 def _pass_joules(joules: PassJoules, passes: Scalar, nominal_passes: Scalar) -> PassJoules:
     """Return the joules of ``passes`` passes; those of the cores count ``nominal_passes``, at the nominal voltage."""
-    return PassJoules(nominal_passes * joules.cores, passes * joules.memory, passes * joules.network)
+    return PassJoules(
+        nominal_passes * joules.cores, passes * joules.cache, passes * joules.memory, passes * joules.network
+    )
 
 
 def _phase_power(joules: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:

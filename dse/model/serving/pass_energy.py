@@ -18,9 +18,10 @@ from dse.types import Engine, Scalar, Serving
 
 
 class PassJoules(NamedTuple):
-    """Joules per device and pass of a stage: cores, memory, links and host."""
+    """Joules per device and pass of a stage: cores, last-level cache, memory and links."""
 
     cores: Scalar
+    cache: Scalar
     memory: Scalar
     network: Scalar
 
@@ -38,7 +39,8 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
     work = step_work(stage, ranks, serving, part, engine, is_mean=True)
     joules = phase_energy(stage_pass(stage, work, part).phase, stage.design)
     link_joules = plus(joules.network, far_energy(stage, serving, part))
-    total = PassJoules(engine.kernel_energy * joules.cores, engine.kernel_energy * joules.memory, link_joules)
+    on_device = (engine.kernel_energy * unit for unit in (joules.cores, joules.cache, joules.memory))
+    total = PassJoules(*on_device, link_joules)
     return total if nano is SINGLE_BATCH else scale_record(nano.nano_batches, total)
 
 

@@ -20,7 +20,7 @@ from dse.model.machine.power import (
     power_limit,
     repeated_demand,
 )
-from dse.model.machine.rates import byte_time, reciprocal
+from dse.model.machine.rates import reciprocal
 from dse.model.steps.layer import LayerTime, host_launches, layer_time
 from dse.model.work.training import TrainingWork, layer_phase
 from dse.types import Accelerator, Design, Scalar
@@ -70,8 +70,8 @@ def split_demand(accelerator: Accelerator, nominal_time: Scalar, slow_time: Scal
 
 
 def reading_time(joules: Scalar, accelerator: Accelerator) -> Scalar:
-    """Return the seconds in which device memory moves the bytes that take ``joules`` J."""
-    return joules / jnp.maximum(accelerator.power.memory_energy, 1e-18) * byte_time(accelerator)
+    """Return the seconds in which device memory at its bandwidth moves the bytes that take ``joules`` J."""
+    return joules / jnp.maximum(accelerator.power.memory_energy, 1e-18) * reciprocal(accelerator.memory.bandwidth)
 
 
 def limited_clock(accelerator: Accelerator, measured_time: Scalar, nominal: Demand) -> SolvedClock:

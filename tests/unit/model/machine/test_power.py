@@ -110,6 +110,40 @@ def test_voltage_follows_the_clock_down_to_its_floor():
     assert float(voltage(jnp.asarray(0.1), Power(lowest_voltage=0.8))) == pytest.approx(0.8)
 
 
+def test_a_bend_by_hand():
+    """V_t 0, no saturation: V = f. With V_0 0.8 and a bend of 0.05, so a width of 0.04, at f = 0.8 the hyperbola is
+    0.02 and at f = 1 (0.2 + 0.2040) / 2 = 0.2020: V = 0.8 + 0.2 x 0.02 / 0.2020 = 0.8198.
+    """
+    bent = Power(threshold=0.0, lowest_voltage=0.8, voltage_bend=0.05)
+    volts = [float(voltage(jnp.asarray(ratio), bent)) for ratio in (0.8, 1.0)]
+    assert volts == pytest.approx([0.8198, 1.0], abs=1e-4)
+
+
+@quick
+@given(RATIOS, st.floats(0.05, 0.4), st.floats(0.1, 0.99), st.floats(0.0, 0.2))
+def test_a_bend_keeps_the_lowest_and_the_nominal_voltage(ratio, threshold, lowest, bend):
+    kink = Power(threshold=threshold, lowest_voltage=lowest)
+    law = dataclasses.replace(kink, voltage_bend=bend)
+    volts, higher = (float(voltage(jnp.asarray(r), law)) for r in (ratio, min(1.0, 1.05 * ratio)))
+    assert lowest * (1.0 - 1e-5) <= volts <= higher * (1.0 + 1e-5)
+    assert float(voltage(jnp.asarray(1.0), law)) == pytest.approx(1.0, abs=1e-5)
+    assert abs(volts - float(voltage(jnp.asarray(ratio), kink))) <= 0.5 * bend * lowest + 1e-4
+
+
+@quick
+@given(RATIOS)
+def test_launches_and_what_memory_lacks_follow_the_clock(ratio):
+    """A byte of HBM at its own clock, what kernels lose of the bandwidth in cycles."""
+    device = catalog.record(types.Accelerator, "h100-sxm-80gb")
+    slow = at_clock(device, ratio)
+    assert float(slow.kernels.kernel_floor) == pytest.approx(device.kernels.kernel_floor / ratio, rel=1e-5)
+    share, slow_share = (float(one.kernels.memory_efficiency) for one in (device, slow))
+    bandwidth = float(slow.memory.bandwidth)
+    assert bandwidth == pytest.approx(min(device.memory.bandwidth, device.power.feed * ratio), rel=1e-5)
+    cycles = (1.0 / share - 1.0) / (device.memory.bandwidth * ratio)
+    assert 1.0 / (slow_share * bandwidth) == pytest.approx(1.0 / bandwidth + cycles, rel=1e-4)
+
+
 @quick
 @given(RATIOS, st.floats(0.05, 0.4), st.sampled_from([0.0, 0.5, 4.0, 100.0]))
 def test_the_voltage_is_that_of_the_law(ratio, threshold, saturation):

@@ -358,7 +358,7 @@ def test_a_shared_prefix_is_stored_once():
 
 @pytest.mark.parametrize(
     ("workload", "mapping", "most", "with_energy"),
-    [("llama-3-70b", dict(tp=8), 3_256, 3_846), ("deepseek-v3", dict(tp=8, ep=8), 5_585, 6_557)],
+    [("llama-3-70b", dict(tp=8), 3_280, 3_870), ("deepseek-v3", dict(tp=8, ep=8), 5_610, 6_580)],
 )
 def test_the_program_stays_small(workload, mapping, most, with_energy):
     """As sweeps have it, without energy, money and carbon unless they are asked for.
@@ -441,11 +441,14 @@ def test_plain_numbers_and_jax_agree():
 
 
 def test_energy_by_phase():
-    """Prompts draw more than decoding, less than what is provisioned; a slower clock takes longer and less energy."""
+    """Prompts draw more than decoding, less than what is provisioned; a slower clock takes longer and less energy.
+
+    At a low clock prompts draw less than decoding, whose memory and caches keep their voltage.
+    """
     many = dict(concurrency=64, prompt_tokens=4096)
     fast, slow = metrics(**many), metrics(**many, **{"power.clock": 1.2e9})
+    assert fast["decode_power"] < fast["prefill_power"]
     for found in (fast, slow):
-        assert found["decode_power"] < found["prefill_power"]
         assert found["average_power"] < found["peak_power"] < found["provisioned_power"]
         assert found["average_power"] == pytest.approx(
             found["energy_per_output_token"] * found["output_tokens_per_second"], rel=1e-5
