@@ -157,7 +157,7 @@ _WHY = {
     (
         "gpt-3-1-3b",
         128,
-    ): f"{_UNSEEN}. At 128 tokens memory bounds ours at high clocks, so that a lower one loses little",
+    ): f"{_UNSEEN}. At 128 tokens memory, which keeps its clock, takes most of our products' time",
     DOUBTFUL: "The slide has “199 307”, a decimal point lost as in “9 155” of 512 tokens; read so, it would save twice "
     "as much as at 512, unlike any other model",
 }
@@ -299,7 +299,8 @@ def _of_clocks() -> Iterator[Claim]:
         (ANY, ANY, least(100.0)),
         "{:.0f}–{:.0f}: {:.0f} MHz",
         LAW,
-        "The A30's voltage is flat below one clock, where all optima lie: above it voltage falls, below only time grows",
+        "Small layers need higher clocks than large ones, but all optima lie where the voltage bends into its lowest "
+        "value: above, voltage falls with the clock, below, hardly more than time grows",
         _SWEEP,
     )
     yield Claim(

@@ -368,7 +368,7 @@ def test_the_program_stays_small(workload, mapping, most, with_energy):
     ranks that step together 90, the last wave of a queue 11, gathered tokens and ranks in phase 5, steps
     without a graph 8, experts of unequal popularity that a step reads 28, the square
     of narrow slices 1, prompts that never shorten a step 1, those of answers
-    that end together 3, attention of engines as measured alone 5.
+    that end together 3, attention of engines as measured alone 5, launches and memory that follow the clock 17.
     """
     design = SERVING.complete(dse.design(workload, "h100", any_option=True, concurrency=64, **mapping))
     asked = set(SERVING.units).difference(*map(SERVING.group, SERVING.optional))
