@@ -50,7 +50,8 @@ def everything():
 def test_all_metrics_have_the_names_units_and_flags_of_the_study(everything):
     grid, dataset, summary = everything
     assert grid.spec.study is ANSWERING
-    assert set(dataset.data_vars) == set(ANSWERING.units) - {"heat"}
+    assert set(dataset.data_vars) == set(ANSWERING.units)
+    assert set(spec("[output]\nenergy = false").metrics) == set(ANSWERING.units) - {"heat"}
     for name, variable in dataset.data_vars.items():
         assert (variable.units, variable.long_name) == (ANSWERING.units[name], ANSWERING.long_names[name])
     reason = dataset.infeasible_reason

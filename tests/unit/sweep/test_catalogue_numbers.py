@@ -135,6 +135,24 @@ def test_an_axis_of_the_same_name_comes_first():
     assert run(text).memory_bandwidth.attrs["path"] == "system.accelerator.memory.bandwidth"
 
 
+def test_a_served_model_has_its_energy_along_the_memories_of_its_accelerator():
+    text = """
+[workload]
+name = "llama-2-7b"
+[system]
+name = "gpu"
+n_devices = 1
+[serving]
+concurrency = 4
+[axes]
+memory = ["gddr6-16", "hbm3e-9-2"]
+tp = [1]
+"""
+    found = run(text)
+    assert found.memory_bandwidth.values.tolist() == [64e9, 1177.6e9]
+    assert (found.energy_per_output_token > 0.0).all() and (found.device_power > 0.0).all()
+
+
 def test_plain_xarray_draws_over_nanometres_in_three_lines(tmp_path, monkeypatch):
     """The lines of docs/files.md, on fewer mappings of the sweep that they are of."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
