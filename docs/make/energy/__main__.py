@@ -9,12 +9,13 @@ def main() -> None:
     """Do what the arguments say."""
     asked = with_fit(page_parser(__doc__)).parse_args()
     from calibration.jobs import JOBS
-    from docs.make.energy import caps, runs, savings
+    from docs.make.energy import caps, rates, runs, savings
     from docs.make.energy.page import write_page
     from dse.lab.fits import jobs
 
     found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog, jobs=JOBS)
-    write_page(asked.page, found, command("docs.make.energy"), [runs.section(), caps.section(found), savings.section()])
+    sections = [runs.section(), rates.section(), caps.section(found), savings.section()]
+    write_page(asked.page, found, command("docs.make.energy"), sections)
 
 
 if __name__ == "__main__":
