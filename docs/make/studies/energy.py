@@ -74,7 +74,9 @@ def mean_errors(fitted: bool | None = None) -> tuple[float, float]:
 
 
 def _means() -> tuple[float, ...]:
-    return *mean_errors(), *mean_errors(True), *mean_errors(False)
+    """Of fitted cells and of others: mean of all errors, then of energy saved and of time lost."""
+    fitted, others = mean_errors(True), mean_errors(False)
+    return sum(fitted) / 2.0, *fitted, sum(others) / 2.0, *others
 
 
 def by_length() -> tuple[float, ...]:
@@ -183,11 +185,11 @@ def _of_cells(study: str) -> Iterator[Claim]:
     yield Claim(
         "clocks-mean",
         study,
-        "eight legible cells: mean error in points (≤ 2.5/4), of fitted, of others",
+        "eight legible cells: mean error in points, of fitted (≤ 2.5; saved/lost), of others (≤ 4)",
         NO_FIGURE,
         _means,
-        (most(2.5), most(4.0)) * 3,
-        "{:.1f}/{:.1f}, {:.1f}/{:.1f}, {:.1f}/{:.1f}",
+        (most(2.5), ANY, ANY, most(4.0), ANY, ANY),
+        "{:.1f} ({:.1f}/{:.1f}), {:.1f} ({:.1f}/{:.1f})",
         LAW,
         "The bars are ours. 175B at 1,024 tokens is in none of the means; each cell has its reason above",
         _SWEEP,
