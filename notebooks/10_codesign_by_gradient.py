@@ -90,16 +90,16 @@ figure
 # %%
 stuck = ends < 0.5 * ends.max()
 at_end = {name: np.array(values) for name, values in record["ends"].items()}
-assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.97 * ends.max()).sum() == 5
-assert ends[~stuck].min() > 0.93 * ends.max() and (ends > 0.95 * ends.max()).sum() == 9
+assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.97 * ends.max()).sum() == 6
+assert ends[~stuck].min() > 0.92 * ends.max() and (ends > 0.95 * ends.max()).sum() == 8
 assert 1.55 < ends.max() / luck < 1.65
 assert (at_end["chip.core_power"][stuck] < 0.15).all() and (at_end["chip.core_power"][~stuck] > 0.7).all()
 assert np.isclose(at_end["chip.die_area"][stuck], 2400e-6, rtol=1e-3).all()
 assert (at_end["chip.power_budget"][stuck] < 440).all()
 
 # %% [markdown]
-# The best chip trains 1.6 times as many tokens a dollar as the best random one. Five of the starts end within 3 % of
-# it, nine within 5 %; three are stuck at less than half. Those give their cores less than 15 %
+# The best chip trains 1.6 times as many tokens a dollar as the best random one. Six of the starts end within 3 % of
+# it, eight within 5 %; three are stuck at less than half. Those give their cores less than 15 %
 # of the power, on the largest die allowed and with some 380 W. A little more power for the cores changes nothing
 # there, so that the gradient is silent: several starts are what a search by gradient has against such plateaus.
 #
@@ -131,12 +131,12 @@ for side in ("less", "more"):
     assert np.allclose(smooth[side], smooth.gradient, rtol=0.05, atol=1e-4)
 kinks = checked[apart.abs() > 0.05]
 assert set(kinks.index) == {
-    f"chip.{name}" for name in ("power_budget", "core_area", "memory_area", "die_area", "stacks")
+    f"chip.{name}" for name in ("power_budget", "core_power", "core_area", "memory_area", "die_area", "stacks")
 }
-of_a_side = kinks.drop("chip.die_area")
+of_a_side = kinks.drop("chip.core_area")
 nearest = (of_a_side.sub(of_a_side.gradient, axis=0)[["less", "more"]]).abs().min(axis=1)
 assert (nearest < 2e-3).all()
-assert 0.0 < smooth.gradient["chip.core_power"] < 0.01
+assert (kinks.less > kinks.more)[["chip.power_budget", "chip.core_power"]].all()
 assert 0.13 < -kinks.less["chip.stacks"] < 0.15 and abs(kinks.more["chip.stacks"]) < 1e-3
 at_most = ("power_budget", "core_area", "clock_ratio")
 assert record["report"]["active"] == [f"chip.{name} at its most" for name in at_most]
@@ -144,9 +144,9 @@ assert record["report"]["active"] == [f"chip.{name} at its most" for name in at_
 # %% [markdown]
 # Where the model is smooth the three agree to 5 %. At the others the chip sits on a kink, where two limits meet, and
 # the gradient is the slope to one side. More stacks than these, say, have no room, and fewer gain a little by what they
-# leave for the cores' price. A per cent of power between cores and memory is worth next to nothing either way. A larger
-# die, and more area for memory, move two limits at once, that of the cores and that of the stacks, and the gradient
-# sees one of them. The split is flat: a per cent more than four dies changes nothing that can be seen.
+# leave for the cores' price. Power, of the chip or of its cores, gains less than as much less of it loses. More area
+# for the cores moves two limits at once, theirs and that of the stacks, and the gradient sees one of them. The split is
+# flat: a per cent more than four dies changes nothing that can be seen.
 #
 # ## Beside a grid
 #
@@ -270,7 +270,6 @@ with style():
 figure
 
 # %%
-begun = {name: float(values[0]) for name, values in way.items()}
 rounded = {row["stacks"]: row["loss"] for row in record["whole_stacks"]}
 compared = pd.Series(
     {
@@ -279,28 +278,27 @@ compared = pd.Series(
             ("found", chip),
             ("with 2 stacks", chip | {"chip.stacks": 2.0}),
             ("with the catalogue's shares", usual),
-            ("where the best start began", begun),
         )
     },
     name="million tokens a dollar",
 )
-assert math.isclose(compared["where the best start began"], reached[record["best_start"], 0], rel_tol=0.01)
-assert compared["where the best start began"] < 0.33 * compared["found"]
+first = reached[record["best_start"]]
+assert first[0] == 0.0 and 0.36 < first[1] / compared["found"] < 0.39
 assert math.isclose(compared["found"] / compared["with 2 stacks"] - 1, rounded[2], rel_tol=0.01)
-assert 0.029 < 1 - 1 / (1 + rounded[3]) < 0.031 and 0.056 < 1 - 1 / (1 + rounded[2]) < 0.059
+assert 0.027 < 1 - 1 / (1 + rounded[3]) < 0.029 and 0.057 < 1 - 1 / (1 + rounded[2]) < 0.059
 assert 1.18 < compared["found"] / compared["with the catalogue's shares"] < 1.22
 assert 0.64 < shares["found"]["area"]["cores"] <= 0.65 and 0.025 < shares["found"]["power"]["links"] < 0.035
-assert 0.79 < shares["found"]["power"]["cores"] < 0.81 and shares["found"]["power"]["memory"] < 0.13
+assert 0.785 < shares["found"]["power"]["cores"] < 0.805 and shares["found"]["power"]["memory"] < 0.13
 assert usual["chip.link_power"] > 0.09 and chip["chip.clock_ratio"] > 0.999
 compared.round(2)
 
 # %% [markdown]
 # The search gives the cores 65 % of the area, nearly as much as it may, and 80 % of the power. They take it from memory
 # and links: this model on 64 devices needs 3 % of the power in links, where the catalogue's shares have 10 %.
-# That is worth 20 % more tokens a dollar than the catalogue's shares. The best start began with a chip
-# that trains less than a third as many.
+# That is worth 20 % more tokens a dollar than the catalogue's shares. The best start began with a chip that runs no
+# mapping at all, and its first step with one that trains 38 % as many.
 #
 # A chip has whole stacks. Three find room where memory takes area from the rest, for 3 % fewer tokens a dollar; with
-# two this one trains 5.7 % fewer. `dse search --whole-stacks` reports the better of those that can be built. The
+# two this one trains 5.8 % fewer. `dse search --whole-stacks` reports the better of those that can be built. The
 # catalogue calls 50 to 65 % of the area plausible for cores, which is the bound: the rest holds the network on chip,
 # the front end and PHYs.
