@@ -19,8 +19,9 @@ from dse.types import Design, Load, Precision, Recompute, choice_name
 
 Row = dict[str, Any]
 
-#: Tables whose measured figures the project carries.
+#: Tables whose measured figures the project carries, and those that the other tools were not run on yet.
 PUBLISHED = Path("tests/published")
+NOT_RUN = ("frontier_2023.csv",)
 
 _ENERGY = ("energy_per_output_token", "average_power")
 #: What may be left out, best first: a pod's generation has no other source, some rows are in no fit.
@@ -50,8 +51,12 @@ def read(training: Sequence[Path], serving: Sequence[Path]) -> Rows:
 
 def published() -> list[Row]:
     """The rows of the project's own tables, without an error of dse's: its fits need more than these."""
-    compared = compare(sorted(PUBLISHED.glob("*.csv")))
+    compared = compare(_tables())
     return [{**_row(c), "row": _name(c)} for c in compared if _is_measured_time(c)]
+
+
+def _tables() -> list[Path]:
+    return [table for table in sorted(PUBLISHED.glob("*.csv")) if table.name not in NOT_RUN]
 
 
 def _joined(compared: Sequence[Comparison], unseen: Sequence[LeftOut]) -> list[Row]:
@@ -76,7 +81,7 @@ def _is_measured_time(c: Comparison) -> bool:
 
 
 def _published() -> dict[tuple, str]:
-    return {_what(c): _name(c) for c in compare(sorted(PUBLISHED.glob("*.csv"))) if _is_measured_time(c)}
+    return {_what(c): _name(c) for c in compare(_tables()) if _is_measured_time(c)}
 
 
 def _name(c: Comparison) -> str:

@@ -19,7 +19,6 @@ def compared() -> list[Comparison]:
 BEYOND = {
     ("SimuMax", "step_time", 4): "10.4 % of 8.5: the host waits in every forward",
     ("Megatron-Bridge_26.06", "tokens_per_second_per_device", 6): "15.02 % of 15: LoRA, whose documents are not stated",
-    ("torchtitan_2024-12", "tokens_per_second_per_device", 8): "12.1 % of 12: asynchronous tensor parallelism",
 }
 
 

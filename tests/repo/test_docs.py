@@ -52,12 +52,12 @@ def test_the_page_on_money_is_up_to_date():
 
 
 def test_the_page_on_energy_says_how_far_the_best_clock_moves():
-    """The sentence before the table of layers is of its clocks, which lie within 30 MHz."""
+    """The sentence before the table of layers is of its clocks: small layers need some 50 MHz more than large ones."""
     with (DOCS / "tables" / "energy_layers.csv").open(encoding="utf-8") as lines:
         clocks = [1e6 * float(line["best clock"].removesuffix(" MHz")) for line in csv.DictReader(lines)]
     page = " ".join((DOCS / "energy.md").read_text(encoding="utf-8").split())
     assert f"The best clock of all sizes and lengths is {clock_range(clocks)}." in page
-    assert "move the best clock" not in page and max(clocks) - min(clocks) <= 30e6
+    assert 40e6 <= max(clocks) - min(clocks) <= 60e6
 
 
 # --- reference.md -----------------------------------------------------------------------------------------
