@@ -85,8 +85,8 @@ def section() -> tuple[str, str]:
         "saves of the boards' energy, each with the time it costs. Published studies find the boards' least "
         "energy at 50 to 80 % of the highest clock.\n\n"
         "The threshold voltage of a chip decides this, and kernels at one power limit do not show it "
-        "(docs/kernels.md). It is held near what varied clocks and limits show of the A30 and the V100, and "
-        "below 0.39 of the nominal voltage.\n\n"
+        "(docs/kernels.md). It is held near what power limits show of the V100, and below 0.39 of the "
+        "nominal voltage.\n\n"
         f"{filed('energy_savings', columns, rows)}\n"
     )
     return "What a lower clock saves", text
