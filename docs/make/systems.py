@@ -26,21 +26,21 @@ follow from a setting or a formula of ours: [studies](studies.md)."""
 _OPTIONS = """\
 ## What a design may say
 
-| system | leaves | what they do |
-| --- | --- | --- |
-| layers with a state (Mamba, gated DeltaNet, lightning attention, RWKV) | `[recurrent]` of a workload | a state of \
-one size in place of keys and values, read and written once a token; hybrids are the mean of their blocks |
-| sparse attention (DSA, fixed patterns) | `[sparse]` of a workload | all keys are kept, a few are read; an indexer \
-scores all |
-| NanoFlow | `nano_batches` | parts of a batch side by side, bound by the busiest resource; each reads the weights |
-| EnergonAI, SN40L, offloading | `far_weights`, `far_cache`; `far.capacity`, `far.bandwidth` | shares of weights and \
-cache in a memory beyond the device's, read during the kernels; without `far` the host's |
-| InstInfer | `far.near_bandwidth` | attention over the far share is computed near it |
-| block formats of the cache | `cache_bytes` (MXFP8 1.03125 B) | memory and traffic of the cache |
-| speculation | `drafts`, `acceptance` | `(1 - a^(k + 1)) / (1 - a)` tokens a step |
-| Splitwise | `dse.serve_pools`, `dse pools` | a pool for prompts and one for answers |
-| long contexts | `context_switch_time` | bytes of a request's cache over the link to the host |
-| limits of latency | `first_token_limit`, `token_limit`, `length_spread` | `share_in_time` and `goodput` |"""
+|system|leaves|what they do|
+|---|---|---|
+|layers with a state (Mamba, gated DeltaNet, lightning attention, RWKV)|`[recurrent]` of a workload|a state of \
+one size in place of keys and values, read and written once a token; hybrids are the mean of their blocks|
+|sparse attention (DSA, fixed patterns)|`[sparse]` of a workload|all keys are kept, a few are read; an indexer \
+scores all|
+|NanoFlow|`nano_batches`|parts of a batch side by side, bound by the busiest resource; each reads the weights|
+|EnergonAI, SN40L, offloading|`far_weights`, `far_cache`; `far.capacity`, `far.bandwidth`|shares of weights and \
+cache in a memory beyond the device's, read during the kernels; without `far` the host's|
+|InstInfer|`far.near_bandwidth`|attention over the far share is computed near it|
+|block formats of the cache|`cache_bytes` (MXFP8 1.03125 B)|memory and traffic of the cache|
+|speculation|`drafts`, `acceptance`|`(1 - a^(k + 1)) / (1 - a)` tokens a step|
+|Splitwise|`dse.serve_pools`, `dse pools`|a pool for prompts and one for answers|
+|long contexts|`context_switch_time`|bytes of a request's cache over the link to the host|
+|limits of latency|`first_token_limit`, `token_limit`, `length_spread`|`share_in_time` and `goodput`|"""
 
 _SPLITWISE = """\
 ## Splitwise, not verified

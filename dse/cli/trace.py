@@ -11,7 +11,7 @@ from dse.cli import show
 from dse.cli.evaluate import design_line, design_of, leaf_values
 from dse.cli.options import AnyOption, Devices, Force, Settings, Stack, System, Workload
 from dse.cli.status import report_errors
-from dse.errors import unknown_name
+from dse.errors import InputError, unknown_name
 from dse.io import plugins
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def trace(
     from dse.views.trace import memory, perfetto, schedule_step
 
     _check_format(written_as)
+    if written_as != CHROME and output.suffix.lower() in ENDINGS:
+        raise InputError("dse trace --output", f"a picture of {written_as}", f"--format {CHROME}", "leave out --format")
     check_output(output, force)
     to_serve = "leave it out: a trace is one of a training step"
     request = design_of(workload, system, settings, n_devices, software, any_option, TRAINING, to_serve)

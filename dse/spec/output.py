@@ -90,12 +90,16 @@ def is_group_computed(value: Any, names: set[str], where: str, study: Study, gro
         group: name of the group.
 
     Raises:
-        InputError: for a setting other than true or false.
+        InputError: for a setting other than true or false, and for false with a metric of the group among ``names``.
     """
+    metrics, leaves = study.group(group), study.optional.get(group, ())
     if value is None:
-        metrics, leaves = study.group(group), study.optional.get(group, ())
         return (group == ENERGY and bool(metrics)) or any(name in metrics or name.startswith(leaves) for name in names)
-    return read_truth(value, where, group)
+    is_on, metrics_read = read_truth(value, where, group), sorted(names & set(metrics))
+    if metrics_read and not is_on:
+        got = f"false, with {', '.join(metrics_read)} in an objective or a constraint"
+        raise InputError(where, got, "true", f"leave out {group} = false")
+    return is_on
 
 
 def read_truth(value: Any, where: str, key: str) -> bool:

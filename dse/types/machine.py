@@ -80,9 +80,9 @@ class HostTiers:
     """Storage and processors of the host, per device; an optional part of a system.
 
     Default: one drive behind four PCIe 4 lanes, and an eighth of a host of two sockets of 64 cores with eight channels
-    of DDR4-3200 each (DGX A100), whose cores have twelve lines of 64 bytes in flight for 80 ns; one of them reads
-    and writes each byte of a pageable copy, through a pinned buffer. Drives share their
-    channels of flash between reads and writes, a PCIe link has lanes for each direction.
+    of DDR4-3200 each (DGX A100), whose cores have twelve lines of 64 bytes in flight for 80 ns; one of them reads and
+    writes each byte of a pageable copy, through a pinned buffer. Drives share their channels of flash between reads and
+    writes, a PCIe link has lanes for each direction.
     """
 
     storage_capacity: Scalar = metadata("", "B", "storage capacity", default=2e12, bounds=POSITIVE)

@@ -144,7 +144,11 @@ class Package:
     dies: Scalar = metadata("", "1", "devices per package", default=1.0, bounds=COUNT)
     speedup: Scalar = metadata("", "1", "bandwidth inside a package over the network's", default=1.0, bounds=POSITIVE)
     neighbours: Scalar = metadata(
-        "", "1", "other packages that a device has a link to; 0: a switch joins packages", default=0.0
+        "",
+        "1",
+        "other packages that a device has a link to; 0: a switch joins packages",
+        default=0.0,
+        bounds=Bounds(is_integer=True),
     )
 
 

@@ -89,7 +89,7 @@ def _from_memory() -> str:
     off = [100.0 * (mine / other - 1.0) for mine, other in zip(ours, theirs, strict=True)]
     near = sum(abs(one) <= 10.0 for one in off)
     return (
-        f"From memory, so judged by nothing: {near} of {len(off)} lie within 10 %, all within {min(off):+.0f} and "
+        f"From memory, so judged by nothing: {near} of {len(off)} lie within 10 %, all between {min(off):+.0f} and "
         f"{max(off):+.0f} %. With tp 8 most of a token of 7B is messages and host, by an engine fitted to A100 alone"
     )
 

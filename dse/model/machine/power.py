@@ -64,7 +64,7 @@ def voltage(ratio: Scalar, power: Power) -> Scalar:
 
 
 def _bent(volts: Scalar, lowest: Scalar, bend: Scalar) -> Scalar:
-    """Return ``volts`` with a smooth bend into ``lowest`` at most 1, both over the nominal voltage, which stays.
+    """Return ``volts`` with a smooth bend into ``lowest`` at most 1, both over the nominal voltage: none from it up.
 
     ``V_0 + (1 - V_0) h(V - V_0) / h(1 - V_0)`` with the hyperbola ``h(x) = (x + (x^2 + w^2)^0.5) / 2`` of width
     ``w = bend V_0``: parts of a chip reach their lowest voltage one after the other.
@@ -74,7 +74,8 @@ def _bent(volts: Scalar, lowest: Scalar, bend: Scalar) -> Scalar:
     def hyperbola(excess: Scalar) -> Scalar:
         return jnp.maximum(excess + jnp.sqrt(excess * excess + width * width), 0.0)
 
-    return lowest + (1.0 - lowest) * hyperbola(volts - lowest) / hyperbola(1.0 - lowest)
+    bent = lowest + (1.0 - lowest) * hyperbola(volts - lowest) / hyperbola(1.0 - lowest)
+    return jnp.where(volts > 1.0, volts, bent)
 
 
 def clock_ratio(power: Power) -> Scalar:

@@ -189,7 +189,7 @@ def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> P
         )
         return longest(link_time, drives)
 
-    if all(isinstance(move.depth, float) for move in moves):  # no tiers: one layer ahead
+    if all(isinstance(leaf, float) and leaf == 1.0 for move in moves for leaf in (move.depth, move.pinned)):  # no tiers
         return PassSwaps(overlapped((1.0,) * len(moves), rates.link))
     shares = tuple(jnp.minimum(move.depth, 1.0) * move.pinned for move in moves)
     further = tuple(jnp.clip(move.depth - 1.0, 0.0, layers) * move.pinned for move in moves)

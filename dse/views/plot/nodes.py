@@ -71,7 +71,8 @@ def nodes(results: xr.Dataset, metric: str | None = None) -> Figure:
         InputError: for results without an axis of nodes, and for a metric that they lack.
     """
     if not has_nodes(results):
-        raise InputError("results", "no axis of logic nodes", 'node = ["n5", "n3e", "n2"]', "sweep the node")
+        lacks = "no lengths along an axis of logic nodes" if _NODE in results.coords else "no axis of logic nodes"
+        raise InputError("results", lacks, 'node = ["n5", "n3e", "n2"]', "sweep nodes that have a length (again)")
     grid = machines(results)
     metric = study_of_metrics(results).totals[0] if metric is None else metric
     if metric not in grid.points:
@@ -99,9 +100,8 @@ def nodes(results: xr.Dataset, metric: str | None = None) -> Figure:
         plain_ticks(first.yaxis)
         if line_axis:
             handles, texts = first.get_legend_handles_labels()
-            legend_below(
-                figure, handles, texts, 5, handlelength=2.6, title=f"{heading(line_axis)}; hollow: extrapolated"
-            )
+            hollow = "; hollow: extrapolated" if results[_EXTRAPOLATED].any() else ""
+            legend_below(figure, handles, texts, 5, handlelength=2.6, title=f"{heading(line_axis)}{hollow}")
         set_title(figure, grid.title)
         small_print(figure, grid.cautions)
         return freeze_layout(figure, _PANEL)

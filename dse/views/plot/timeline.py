@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dse.errors import InputError
 from dse.views.plot.style import INK, PAGE, PARTS, freeze_layout, legend_below, new_figure, style
 from dse.views.trace import PassKind, ScheduledStep
 
@@ -77,6 +78,9 @@ def timeline(
     Returns:
         The figure, one panel a schedule from top to bottom.
 
+    Raises:
+        InputError: without steps, and for an end that is not after the start.
+
     >>> import dse
     >>> from dse.views.trace import schedule_step
     >>> design = dse.design("gpt-3-175b", "selene", n_devices=64, tp=8, pp=4, global_batch=16, micro_batch=1)
@@ -84,7 +88,11 @@ def timeline(
     1
     """
     panels = {"": steps} if isinstance(steps, ScheduledStep) else dict(steps)
+    if not panels:
+        raise InputError("steps", "none", "a step or more", "pass steps of dse.views.trace.schedule_step")
     last = max(step.total for step in panels.values()) if end is None else end
+    if not last > start:
+        raise InputError("end", f"{last:g} s", f"more than the start, {start:g} s", "pass a later end")
     heights = [_panel_height(len(step.plan.orders)) for step in panels.values()]
     with style():
         figure = new_figure(PAGE, sum(heights) + _TEXTS * len(panels))
@@ -173,6 +181,8 @@ def _mean_colours(boxes: _Boxes, stages: int, start: float, end: float) -> np.nd
     """Return (stages, columns, 3) colours from 0 to 1: means over the time of a column, white where a stage waits."""
     from matplotlib.colors import to_rgb
 
+    if not boxes.kind:
+        return np.ones((stages, _COLUMNS, 3))
     darkness = 1.0 - np.array([to_rgb(colour) for colour in boxes.colours])
     edges = (np.stack([boxes.start, boxes.end]) - start) / (end - start) * _COLUMNS
     steps = np.zeros((stages, _COLUMNS + 2, 3))  # second differences of the darkness that is summed up to a column

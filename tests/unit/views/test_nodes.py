@@ -67,7 +67,10 @@ def test_another_metric_and_what_is_missing(results):
     assert "nodes" not in plot.suited(results.assign_coords(node_nm=("node", [12.0, np.nan, 2.0, 0.7])))
     assert "nodes" not in plot.suited(results.drop_vars("node_extrapolated"))
     with pytest.raises(InputError, match="no axis of logic nodes"):
-        plot.nodes(results.isel(node=[0]))
+        plot.nodes(results.drop_vars(["node", "node_nm", "node_year", "node_extrapolated"]))
+    for lacking in (results.isel(node=[0]), results.drop_vars("node_nm")):  # as files of a version before it
+        with pytest.raises(InputError, match="no lengths along an axis of logic nodes"):
+            plot.nodes(lacking)
     with pytest.raises(InputError, match="nope"):
         plot.nodes(results, "nope")
 

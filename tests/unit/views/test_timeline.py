@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
+from dse.errors import InputError
 from dse.views import plot
 from dse.views.plot.timeline import _COLOURS, _boxes, _mean_colours
 from dse.views.trace import PassKind, schedule_step
@@ -105,3 +106,19 @@ def test_the_command_writes_a_picture_by_the_ending(ending, tmp_path):
     if ending == ".png":
         assert_drawn(path)
     assert path.stat().st_size > 1000
+
+
+def test_a_span_of_time_without_passes_is_white_and_none_is_refused():
+    design = dse.design("gpt-3-175b", "selene", n_devices=192, tp=8, pp=24, global_batch=24, micro_batch=1)
+    step = schedule_step(design)
+    after = plot.timeline(step, start=1.5 * step.total, end=2.0 * step.total).axes[0]
+    assert (after.images[0].get_array() == 1.0).all()
+    for steps, start, end in (({}, 0.0, None), (step, 0.0, 0.0), (step, 2.0 * step.total, None)):
+        with pytest.raises(InputError):
+            plot.timeline(steps, start, end)
+
+
+def test_a_picture_is_of_no_other_format(tmp_path):
+    words = ["trace", "-w", "gpt-3-13b", "-s", "selene", "-n", "16", "-o", str(tmp_path / "step.svg")]
+    ended = CliRunner().invoke(app, [*words, "--format", "kineto"], prog_name="dse")
+    assert ended.exit_code and "leave out --format" in ended.stderr and not list(tmp_path.iterdir())

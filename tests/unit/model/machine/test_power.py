@@ -130,6 +130,16 @@ def test_a_bend_keeps_the_lowest_and_the_nominal_voltage(ratio, threshold, lowes
     assert abs(volts - float(voltage(jnp.asarray(ratio), kink))) <= 0.5 * bend * lowest + 1e-4
 
 
+@pytest.mark.parametrize("lowest", [0.7, 1.0])
+@pytest.mark.parametrize("bend", [0.0, 0.05, 1.0])
+def test_a_bend_ends_at_the_nominal_voltage(lowest, bend):
+    """Also where the lowest voltage is the nominal one, with nothing to bend."""
+    kink = Power(threshold=0.2, lowest_voltage=lowest)
+    for ratio in (1.1, 1.3):
+        volts = float(voltage(jnp.asarray(ratio), dataclasses.replace(kink, voltage_bend=bend)))
+        assert volts == pytest.approx(float(voltage(jnp.asarray(ratio), kink)), rel=1e-6) and volts > 1.0
+
+
 @quick
 @given(RATIOS)
 def test_launches_and_what_memory_lacks_follow_the_clock(ratio):

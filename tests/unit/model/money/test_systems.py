@@ -211,6 +211,18 @@ def test_sweeps_have_what_they_ask_for(said, groups):
     assert left_out == set().union(*(TRAINING.group(g) for g in TRAINING.optional if g not in groups))
 
 
+@pytest.mark.parametrize(
+    ("group", "metric", "said"),
+    [("energy", "energy_per_step", 'minimize = "energy_per_step"'),
+     ("money", "cost_per_run", 'minimize = ["step_time", "cost_per_run"]'),
+     ("energy", "energy_per_step", 'minimize = "step_time"\n[constraints]\nall = ["energy_per_step <= 1 "]')],
+)  # fmt: skip
+def test_what_an_objective_reads_cannot_be_left_out(group, metric, said):
+    blank = dict.fromkeys(("system", "axes", "objective", "output"), "")
+    with pytest.raises(InputError, match=f"{group}.*false, with {metric}.*leave out {group} = false"):
+        sweep.from_text(SPEC.format(**(blank | {"objective": said, "output": f"{group} = false"})))
+
+
 def test_accelerators_on_one_axis_have_their_own_prices():
     """A generated one beside those that are sold is sold at what its chip costs."""
     text = SPEC.format(

@@ -109,6 +109,7 @@ def test_a_pass_by_hand():
     assert two == pytest.approx([2.0, 0.0, 2.0 * 2.0 / 4.0])  # two layers beyond the first, over four
     assert zero == pytest.approx([0.0, 2.0 + 2.0 + 0.6, 0.0])
     assert seconds(*map(jax_number, (1.0, 0.0))) == pytest.approx([0.0, 20.0 / 2.0 + 2.0 + 6.0 / 2.0, 0.0])
+    assert seconds(0.0, 1.0) == zero, "a literal depth is a depth, too"
     half = RATES._replace(link_duplex=jax_number(0.0))
     moves = Move(20.0, 0.0, 0.0, 0.0, 1.0, 1.0), Move(0.0, 6.0, 0.0, 0.0, 1.0, 1.0)
     assert float(swap_seconds(moves, half, 4.0).overlapped) == pytest.approx(2.6)
