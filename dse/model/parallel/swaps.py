@@ -46,9 +46,15 @@ class SwapRates(NamedTuple):
 class PassSwaps(NamedTuple):
     """Seconds of the transfers of one pass per layer and micro-batch."""
 
-    overlapped: Scalar  # beside compute
+    link: Scalar  # beside compute
+    drives: Scalar = 0.0  # beside compute
     synchronous: Scalar = 0.0  # in turn with compute
     ahead: Scalar = 0.0  # of the layers of a stage that are further ahead than one, divided by all its layers
+
+    @property
+    def overlapped(self) -> Scalar:
+        """Seconds beside compute: link and drives work in parallel on different layers."""
+        return longest(self.link, self.drives)
 
 
 class UpdateParts(NamedTuple):
@@ -172,8 +178,8 @@ def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> P
         layers: of a stage.
     """
 
-    def overlapped(weights: tuple[Scalar, ...], link: Scalar) -> Scalar:
-        """Return the seconds of ``weights`` of each move."""
+    def beside(weights: tuple[Scalar, ...]) -> tuple[Scalar, Scalar]:
+        """Return the seconds of ``weights`` of each move on the link and on drives."""
 
         def total(name: str) -> Scalar:
             return plus(*(times(weight, getattr(move, name)) for weight, move in zip(weights, moves, strict=True)))
@@ -181,16 +187,16 @@ def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> P
         def seconds(size: Scalar, rate: Scalar) -> Scalar:
             return 0.0 if nothing(size) else size / rate
 
-        link_time = both_ways(seconds(total("inward"), link), seconds(total("outward"), link), rates.link_duplex)
+        link = both_ways(seconds(total("inward"), rates.link), seconds(total("outward"), rates.link), rates.link_duplex)
         drives = both_ways(
             seconds(total("read"), rates.storage_read),
             seconds(total("written"), rates.storage_write),
             rates.storage_duplex,
         )
-        return longest(link_time, drives)
+        return link, drives
 
     if all(isinstance(leaf, float) and leaf == 1.0 for move in moves for leaf in (move.depth, move.pinned)):  # no tiers
-        return PassSwaps(overlapped((1.0,) * len(moves), rates.link))
+        return PassSwaps(*beside((1.0,) * len(moves)))
     shares = tuple(jnp.minimum(move.depth, 1.0) * move.pinned for move in moves)
     further = tuple(jnp.clip(move.depth - 1.0, 0.0, layers) * move.pinned for move in moves)
     synchronous: list[Scalar] = []
@@ -201,7 +207,7 @@ def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> P
             0.0 if nothing(move.written) else move.written / rates.storage_write,
         )
         synchronous.append((1.0 - share) * plus(copied, stored))
-    return PassSwaps(overlapped(shares, rates.link), plus(*synchronous), overlapped(further, rates.link) / layers)
+    return PassSwaps(*beside(shares), plus(*synchronous), longest(*beside(further)) / layers)
 
 
 def layer_swaps(design: Design, layout: Layout, work: TrainingWork) -> Swaps:
@@ -239,7 +245,7 @@ def layer_swaps(design: Design, layout: Layout, work: TrainingWork) -> Swaps:
     groups = jnp.maximum(tiered.offloaded_parameters * layout.layers / tiers.sub_group_size, 1.0)
     chain = pipelined_update(parts, groups, tiers, rates.storage_duplex)
     drives = both_ways(parts.read, parts.write, rates.storage_duplex)
-    last = longest(backward.overlapped + overlap * parts.link, backward.overlapped + overlap * drives)
+    last = longest(backward.link + overlap * parts.link, backward.drives + overlap * drives)
     return Swaps(forward, backward, last, overlap * chain, (1.0 - overlap) * chain)
 
 

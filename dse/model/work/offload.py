@@ -46,7 +46,7 @@ class TieredOffload(NamedTuple):
     bytes_per_update: Scalar  # of host memory per updated parameter: state in and out, gradient, new weight
     host_state: Scalar  # their optimiser state, which does not cross the link
     end_state: Scalar  # optimiser state of embedding and head on the host, divided by the layers of the stage
-    sub_group: Scalar  # state and gradients of one parameter of storage in buffers of the host
+    sub_group: Scalar  # state and gradient on storage of one parameter, in buffers of the host
 
 
 def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: Scalar) -> OnHost:
@@ -92,7 +92,7 @@ def tiered_offload(design: Design, layer: OnHost, parameters: HostParameters) ->
         bytes_per_update=2.0 * state + tiers.gradient_copy_bytes + weight,
         host_state=tiers.host_update * layer.optimizer,
         end_state=state * ends,
-        sub_group=tiers.storage_optimizer * (state + tiers.gradient_copy_bytes),
+        sub_group=tiers.storage_optimizer * (state + tiers.storage_gradients * tiers.gradient_copy_bytes),
     )
 
 

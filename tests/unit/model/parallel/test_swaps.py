@@ -32,7 +32,7 @@ def by_formula(passes, layers, depth):
     for copy, _ in passes:
         share = min(depth, 1.0)
         ahead = min(max(depth - 1.0, 0.0), layers) * copy / layers
-        copies.append(PassSwaps(share * copy, (1.0 - share) * copy, ahead))
+        copies.append(PassSwaps(share * copy, 0.0, (1.0 - share) * copy, ahead))
     swaps = Swaps(*copies, 0.0, 0.0, 0.0)
     exposed = exposed_passes(swaps, tuple(compute for _, compute in passes), (0.0, 0.0), 1.0)
     return layers * (sum(compute for _, compute in passes) + sum(map(float, exposed)))
@@ -102,7 +102,8 @@ def test_a_pass_by_hand():
 
     def seconds(depth, pinned, layers=4.0):
         weights, stored = Move(20.0, 0.0, 10.0, 0.0, depth, pinned), Move(0.0, 6.0, 0.0, 0.0, depth, pinned)
-        return [float(value) for value in swap_seconds((weights, stored), RATES, layers)]
+        swapped = swap_seconds((weights, stored), RATES, layers)
+        return [float(value) for value in (swapped.overlapped, swapped.synchronous, swapped.ahead)]
 
     one, two, zero = (seconds(*map(jax_number, (depth, 1.0))) for depth in (1.0, 3.0, 0.0))
     assert one == pytest.approx([2.0, 0.0, 0.0])
@@ -194,10 +195,28 @@ def test_a_schedule_of_nothing_changes_nothing(depth, pinned, size):
         assert float(getattr(metrics_of(plain), name)) == float(getattr(metrics_of(schedule), name))
 
 
-def test_buffers_of_sub_groups_are_in_host_memory():
-    """State and gradient (12 and 4 B a parameter) of one group, two with a read ahead, three with both."""
+@pytest.mark.parametrize(("stored", "size"), [(0, 12e9), (1, 16e9)])
+def test_buffers_of_sub_groups_are_in_host_memory(stored, size):
+    """State (12 B a parameter) of one group, two with a read ahead, three with both; its gradient is 4 B."""
+    tiers = dict(storage_optimizer=1, storage_gradients=stored, gradient_copy_bytes=4)
     plain, ahead, both = (
-        float(off_the_device(storage_optimizer=1, gradient_copy_bytes=4, pipeline_read=r, pipeline_write=w).host_memory)
+        float(off_the_device(**tiers, pipeline_read=r, pipeline_write=w).host_memory)
         for r, w in ((0, 0), (1, 0), (1, 1))
     )
-    assert ahead - plain == pytest.approx(16e9, rel=1e-4) and both - ahead == pytest.approx(16e9, rel=1e-4)
+    assert ahead - plain == pytest.approx(size, rel=1e-4) and both - ahead == pytest.approx(size, rel=1e-4)
+
+
+def test_the_last_backward_waits_for_the_busier_of_link_and_drives():
+    """What an update moves on drives does not lengthen a backward that the link holds up."""
+
+    def step(read):
+        return float(
+            off_the_device(
+                storage_optimizer=1,
+                offload_gradients=1,
+                update_overlap=1,
+                **{"host.bandwidth": 2e9, "storage_read": read},
+            ).step_time
+        )
+
+    assert step(50e9) == pytest.approx(step(100e9), rel=0.02)
