@@ -22,6 +22,9 @@ _HALVINGS = 8
 _EQUAL_WATTS = 1e-5
 #: Least slope of a clock above the nominal one by voltage, over that of a current that does not saturate.
 _LEAST_SLOPE = 1e-3
+#: Highest voltage over the nominal one that a clock above the nominal asks for: no chip stands it, and leakage, which is
+#: exponential, keeps its digits.
+_HIGHEST_VOLTAGE = 3.0
 #: Voltages that differ by less are equal within rounding.
 _EQUAL_VOLTS = 1e-6
 #: Part of the kernels → leaves in seconds that pass in cycles of the cores (launch, issue, start of a tile,
@@ -57,7 +60,7 @@ def voltage(ratio: Scalar, power: Power) -> Scalar:
     slow = jnp.maximum(1.0 - power.saturation * gain, _LEAST_SLOPE)
     half = threshold + 0.5 * gain * (1.0 - power.saturation * threshold)
     root = jnp.sqrt(jnp.maximum(half * half - slow * threshold * threshold, 1e-12))
-    volts = (half + root) / slow
+    volts = jnp.minimum((half + root) / slow, _HIGHEST_VOLTAGE)
     if power.voltage_bend is not None:
         return _bent(volts, power.lowest_voltage, power.voltage_bend)
     return jnp.where(volts > (1.0 + _EQUAL_VOLTS) * power.lowest_voltage, volts, power.lowest_voltage)

@@ -52,6 +52,7 @@ GUARDS = {
     "machine.power._LEAST_SLOPE": "a clock far above the nominal one, where carriers saturate",
     "machine.power.HIGHEST_THRESHOLD": "a threshold at the supply voltage",
     "machine.power.LOWEST_CLOCK": "a limit that no clock meets",
+    "machine.power._HIGHEST_VOLTAGE": "a clock far above the nominal one: infeasible",
     "machine.rates.ANY_PEAK": "a format that the device has not: no step, and no share of a peak",
     "machine.rates.TINY": "a rate of nothing",
     "machine.technology._MIN_AREA": "a memory of no area",
