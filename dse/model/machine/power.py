@@ -22,7 +22,7 @@ _HALVINGS = 8
 _EQUAL_WATTS = 1e-5
 #: Least slope of a clock above the nominal one by voltage, over that of a current that does not saturate.
 _LEAST_SLOPE = 1e-3
-#: Highest voltage over the nominal one that a clock above the nominal asks for: no chip stands it, and leakage, which is
+#: Highest voltage over the nominal one, of clocks above the nominal: no chip stands it, and leakage, which is
 #: exponential, keeps its digits.
 _HIGHEST_VOLTAGE = 3.0
 #: Voltages that differ by less are equal within rounding.
