@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from dse.model.choice import choose, max_prefer_first, min_prefer_first, plus, times, where_on
 from dse.model.formats import optimizer_bytes, parameter_bytes
 from dse.model.layout import Layout
-from dse.model.machine.rates import reciprocal
+from dse.model.machine.rates import host_link_rate, reciprocal
 from dse.model.steps.training import StepTime
 from dse.model.work.convergence import run_tokens
 from dse.model.work.parameters import model_flops, parameter_count
@@ -165,7 +165,7 @@ def checkpoint_times(
     Maurya et al. 2024), or sent once to other hosts for parities and kept (REFT: Wang et al. 2023).
     """
     r, system = design.system.reliability or Reliability(), design.system
-    copy = jnp.minimum(device_bytes / system.host.bandwidth, _MAX_SECONDS)
+    copy = jnp.minimum(device_bytes / host_link_rate(system), _MAX_SECONDS)
     storage = storage_bandwidth(system)
     write = jnp.minimum(
         max_prefer_first(checkpoint_bytes / storage, device_bytes / r.device_storage_bandwidth), _MAX_SECONDS

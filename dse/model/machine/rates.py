@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose, just_below_reciprocal, min_prefer_first
+from dse.model.choice import choose, just_below_reciprocal, min_prefer_first, quotient
 from dse.model.formats import RECIPES, Block, operand_bytes, trait
 from dse.model.machine.die_links import DieLinks, die_links
 from dse.types import (
@@ -23,6 +23,7 @@ from dse.types import (
     Scalar,
     Software,
     Steps,
+    System,
 )
 
 #: Replaces a missing rate or size of a design, which is flagged infeasible, so that nothing divides by zero.
@@ -200,6 +201,12 @@ def step_rates(design: Design) -> Rates:
 def byte_time(accelerator: Accelerator) -> Scalar:
     """Return the seconds per byte of device memory in a large transfer."""
     return reciprocal(accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency)
+
+
+def host_link_rate(system: System) -> Scalar:
+    """Return the B/s of a device on the link to its host: ``bandwidth / link_sharing`` of a shared one."""
+    tiers = system.host_tiers
+    return system.host.bandwidth if tiers is None else quotient(system.host.bandwidth, tiers.link_sharing)
 
 
 def _units(

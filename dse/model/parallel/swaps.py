@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import nothing, plus, quotient, times
+from dse.model.choice import nothing, plus, times
 from dse.model.layout import Layout
+from dse.model.machine.rates import host_link_rate
 from dse.model.work.offload import TieredOffload
 from dse.model.work.training import TrainingWork
 from dse.types import Design, HostTiers, Scalar, Tiers
@@ -96,15 +97,10 @@ def both_ways(one: Scalar, other: Scalar, duplex: Scalar) -> Scalar:
 
 
 def swap_rates(design: Design) -> SwapRates:
-    """Return the rates of copies and drives of one device.
-
-    The link carries ``bandwidth / link_sharing``.
-    """
-    system = design.system
-    tiers = system.host_tiers or HostTiers()
-    link = quotient(system.host.bandwidth, tiers.link_sharing)
+    """Return the rates of copies and drives of one device."""
+    tiers = design.system.host_tiers or HostTiers()
     return SwapRates(
-        link=link,
+        link=host_link_rate(design.system),
         pageable=tiers.pageable_bandwidth,
         storage_read=tiers.storage_read,
         storage_write=tiers.storage_write,

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from dse.model.choice import nothing, plus, times, value_or
 from dse.model.formats import operand_bytes
 from dse.model.layout import Layout
+from dse.model.machine.rates import host_link_rate
 from dse.model.serving.work import Stage, bytes_per_weight, cache_bytes
 from dse.model.work.parameters import head_parameters, stage_expert_parameters, stage_parameters
 from dse.types import Design, Engine, FarMemory, Requests, Scalar, Serving, Spill, System
@@ -158,7 +159,7 @@ class FarReads(NamedTuple):
 
 def far_tier(system: System) -> FarMemory:
     """Return the far memory of a device, the system's, or that of its host where the system has none."""
-    return system.far or FarMemory(capacity=system.host.capacity, bandwidth=system.host.bandwidth)
+    return system.far or FarMemory(capacity=system.host.capacity, bandwidth=host_link_rate(system))
 
 
 def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:

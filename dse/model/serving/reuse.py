@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from dse.model.machine.rates import host_link_rate
 from dse.model.serving.memory import KvCapacity
 from dse.model.serving.steady import SteadyState
 from dse.model.serving.work import Rank, cache_bytes
@@ -219,7 +220,7 @@ def lookups(rank: Rank, reuse: Reuse, kv: KvCapacity, state: SteadyState) -> Loo
         free_tokens + (tiers.host_cache + tiers.disk_cache) / token_bytes,
     )
     device, host, disk = (hit_rate(contents, prompt, characteristic_time(contents, size)) for size in sizes)
-    bandwidths = design.system.host.bandwidth, storage.storage_read
+    bandwidths = host_link_rate(design.system), storage.storage_read
     lower_tier_shares = host - device, disk - host
     load_times = [
         share * prompt * token_bytes / bandwidth for share, bandwidth in zip(lower_tier_shares, bandwidths, strict=True)

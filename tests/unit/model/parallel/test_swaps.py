@@ -220,3 +220,13 @@ def test_the_last_backward_waits_for_the_busier_of_link_and_drives():
         )
 
     assert step(50e9) == pytest.approx(step(100e9), rel=0.02)
+
+
+def test_a_shared_link_is_shared_by_all_that_cross_it():
+    """Far memory of an engine, and copies of a checkpoint to the host, by a half of the link."""
+    served = dict(software="vllm", concurrency=1, prompt_tokens=512, far_weights=0.5)
+    alone, halved = (
+        dse.serve(dse.design("llama-2-70b", "h100", any_option=True, **served, **links))
+        for links in ({"link_sharing": 1.0}, {"link_sharing": 2.0})
+    )
+    assert float(halved.time_per_output_token) > 1.5 * float(alone.time_per_output_token)
