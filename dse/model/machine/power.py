@@ -75,7 +75,7 @@ def _bent(volts: Scalar, lowest: Scalar, bend: Scalar) -> Scalar:
     width = jnp.maximum(bend * lowest, _EQUAL_VOLTS)
 
     def hyperbola(excess: Scalar) -> Scalar:
-        return jnp.maximum(excess + jnp.sqrt(excess * excess + width * width), 0.0)
+        return jnp.maximum(excess + jnp.sqrt(jnp.square(excess) + width * width), 0.0)
 
     bent = lowest + (1.0 - lowest) * hyperbola(volts - lowest) / hyperbola(1.0 - lowest)
     return jnp.where(volts > 1.0, volts, bent)
