@@ -183,7 +183,8 @@ def test_the_model_is_the_same():
     # one and the pace of the slowest stage, 16 for bridges that members share, 6 for heads that kernels pad, 7 for
     # rings over one link, 11 for a head that is gathered by itself and inputs that are gathered again where outputs
     # are kept, 60 for the steps of a ring: 42 for their sums, an operator, and 18 for their windows and kernels, 10 for
-    # a rate at the clock that is none where units cannot multiply a precision or scale its blocks.
+    # a rate at the clock that is none where units cannot multiply a precision or scale its blocks, 2 for voltages of
+    # clocks far above the nominal one.
     # Sweeps that ask for neither money nor carbon nor runs with failures do without these.
     optional = TRAINING.group(MONEY) | TRAINING.group(CARBON) | TRAINING.group(RUN)
 
@@ -191,6 +192,6 @@ def test_the_model_is_the_same():
         return {name: value for name, value in vars(dse.evaluate(design)).items() if name not in optional}
 
     plainly, _ = recording.trace(plain, base)
-    assert len(plainly.equations) <= 3_509
-    assert len(found.equations) <= 3_509 + 110 + 344
+    assert len(plainly.equations) <= 3_511
+    assert len(found.equations) <= 3_511 + 110 + 344
     assert len(found.equations) < 0.62 * len(jax.make_jaxpr(dse.evaluate)(base).eqns)
