@@ -165,6 +165,7 @@ def plain_numbers() -> Iterator[None]:
 
     numbers = types.SimpleNamespace(
         maximum=max,
+        square=lambda value: value * value,
         minimum=min,
         sqrt=math.sqrt,
         exp=math.exp,
