@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 
 import dse
 from docs.make.command import page_parser
+from docs.make.energy.rates import Product, product
 from docs.make.markdown import document, filed, percent, publish, table
 from dse import types
 from dse.designs import catalog, replace
 from dse.designs.catalog.schema import OPERATIONS
-from dse.measured.kernels.formulas import gemm_of
 from dse.model.machine import technology
 from dse.model.machine.die_links import crossings
-from dse.model.machine.gemm_kernels import gemm_time
-from dse.model.machine.kernel_power import gemm_power, sustained_gemm_time
 from dse.model.machine.power import voltage
 from dse.types import Accelerator, Chip, Metrics, Power, Precision
 from dse.types.serving import ServingMetrics
@@ -304,25 +302,11 @@ def _answers() -> str:
     return filed("technology_serving", ["chip", *columns], rows)
 
 
-class Product(NamedTuple):
-    """A matrix product that repeats on a board."""
-
-    power: float  #: W
-    time: float  #: seconds at the clock that the limit leaves
-    slower: float  #: over that at the boost clock
-
-
 def products(name: str, size: float = 8192.0) -> tuple[Product, Product]:
     """A square product in bf16 on a generated chip, and on the same as sold."""
     chips = (catalog.record(types.Accelerator, one) for one in (name, TWINS[name][0]))
     made, sold = map(technology.generate, chips)
-    return _product(size, made), _product(size, sold)
-
-
-def _product(size: float, device: Accelerator) -> Product:
-    gemm = gemm_of((size, size, size, float(Precision.bf16)), device)
-    time = float(sustained_gemm_time(gemm, device))
-    return Product(float(gemm_power(gemm, device)), time, time / float(gemm_time(gemm, device)))
+    return product(made, Precision.bf16, size), product(sold, Precision.bf16, size)
 
 
 def _products() -> str:

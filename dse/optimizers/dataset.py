@@ -247,12 +247,10 @@ def _design_variables(
     prefix: str,
 ) -> dict[str, Variable]:
     """Return ``prefix`` + name → variable of the axes and metrics of designs, with the given dimensions."""
-    data = {
-        prefix + variable_name(axis): coordinate(dims, axis, column.reshape(shape))
-        for axis, column in axis_columns(problem, points)
-    }
-    for axis, column in axis_columns(problem, points):
-        numbers = label_numbers(problem.grid, axis, column.reshape(shape), dims)
+    columns = [(axis, column.reshape(shape)) for axis, column in axis_columns(problem, points)]
+    data = {prefix + variable_name(axis): coordinate(dims, axis, column) for axis, column in columns}
+    for axis, column in columns:
+        numbers = label_numbers(problem.grid, axis, column, dims)
         data |= {prefix + name: variable for name, variable in numbers.items()}
     for name, column in metrics.items():
         values, attrs = described(name, column, problem.study)

@@ -24,27 +24,21 @@ voltage and limit are the chip's; none is fitted to a training step.
 """
 
 
-class Sustained(NamedTuple):
-    """A repeated product under the limit as sold."""
+class Product(NamedTuple):
+    """A square product in back-to-back repetition, under the limit of its board."""
 
-    clock: float  #: over the nominal one
+    clock: float  #: over the nominal one, that the limit leaves
     power: float  #: W
-    rate: float  #: FLOP/s
-    share: float  #: of the rate of a short run
+    time: float  #: seconds at that clock
+    slower: float  #: over that of a short run at the nominal clock
 
 
-def sustained(accelerator: Accelerator, precision: Precision) -> Sustained | None:
-    """The product in a format, None where the chip has no such rate."""
-    if float(matrix_rate(accelerator, float(precision))) <= 0.0:
-        return None
-    gemm = gemm_of((SIZE, SIZE, SIZE, float(precision)), accelerator)
+def product(accelerator: Accelerator, precision: Precision, size: float = SIZE) -> Product:
+    """The product in a format that the chip has."""
+    gemm = gemm_of((size, size, size, float(precision)), accelerator)
     time = float(sustained_gemm_time(gemm, accelerator))
-    return Sustained(
-        float(limited_clock(gemm_demand(gemm, accelerator), accelerator)),
-        float(gemm_power(gemm, accelerator)),
-        2.0 * SIZE**3 / time,
-        float(gemm_time(gemm, accelerator)) / time,
-    )
+    clock = float(limited_clock(gemm_demand(gemm, accelerator), accelerator))
+    return Product(clock, float(gemm_power(gemm, accelerator)), time, time / float(gemm_time(gemm, accelerator)))
 
 
 def section() -> tuple[str, str]:
@@ -55,14 +49,10 @@ def section() -> tuple[str, str]:
         if accelerator.chip is not None or accelerator.kernels.fine is None:
             continue
         for precision in _FORMATS:
-            one = sustained(accelerator, precision)
-            if one is not None:
-                cells = [
-                    f"{one.clock:.2f}",
-                    f"{one.power:.0f} W",
-                    f"{one.rate / 1e12:,.0f} TFLOP/s",
-                    f"{one.share:.2f}",
-                ]
+            if float(matrix_rate(accelerator, float(precision))) > 0.0:
+                one = product(accelerator, precision)
+                rate = f"{2e-12 * SIZE**3 / one.time:,.0f} TFLOP/s"
+                cells = [f"{one.clock:.2f}", f"{one.power:.0f} W", rate, f"{1.0 / one.slower:.2f}"]
                 rows.append([name, precision.name, *cells])
     header = ["accelerator", "format", "clock", "power", "rate", "of a short run"]
     return "What a limit leaves, by format", _TEXT.format(size=SIZE) + filed("energy_rates", header, rows)

@@ -159,17 +159,15 @@ def _kernels_at_clock(kernels: Kernels, stretch: Scalar, byte_stretch: Scalar) -
         byte_stretch: the same over the seconds of a byte at the bandwidth that the cores can use.
     """
 
-    def at_clock(part: Any, seconds: tuple[str, ...], shares: tuple[str, ...]) -> Any:
+    def slowed(part: Any, seconds: tuple[str, ...], shares: tuple[str, ...]) -> Any:
         slower = {name: getattr(part, name) * stretch for name in seconds}
         less = {name: (share := getattr(part, name)) / (share + (1.0 - share) * byte_stretch) for name in shares}
         return dataclasses.replace(part, **slower, **less)
 
     parts = {
-        name: at_clock(part, *leaves)
-        for name, leaves in _CYCLES.items()
-        if (part := getattr(kernels, name)) is not None
+        name: slowed(part, *leaves) for name, leaves in _CYCLES.items() if (part := getattr(kernels, name)) is not None
     }
-    return dataclasses.replace(at_clock(kernels, ("kernel_floor",), ("memory_efficiency",)), **parts)
+    return dataclasses.replace(slowed(kernels, ("kernel_floor",), ("memory_efficiency",)), **parts)
 
 
 class Demand(NamedTuple):
@@ -208,8 +206,8 @@ def repeated_demand(energy: EnergyByUnit, seconds: Scalar, power: Power) -> Dema
 
     ``E_other = (1 + cooling) E_cache + (1 + memory cooling) E_memory + E_network``, with ``E_core`` apart.
     """
-    memory = (1.0 + power.cooling) * energy.cache + (1.0 + power.memory_cooling) * energy.memory
-    return Demand(0.0, seconds, energy.cores, memory + energy.network)
+    stored = (1.0 + power.cooling) * energy.cache + (1.0 + power.memory_cooling) * energy.memory
+    return Demand(0.0, seconds, energy.cores, stored + energy.network)
 
 
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
