@@ -17,13 +17,11 @@ __version__ = "0.2.0"
 _PUBLIC = {
     "compare": "dse.views.difference",
     "design": "dse.designs.composing",
-    "evaluate": "dse.doors.scalars",
     "explain": "dse.views.explanation",
     "open_results": "dse.sweep.results.files",
     "overview": "dse.sweep.results.files",
     "predict": "dse.measured.comparison",
     "run": "dse.measured.decisions.running",
-    "serve": "dse.doors.scalars",
     "serve_pools": "dse.doors.pools",
     "validate": "dse.measured.comparison",
     "value_and_grad": "dse.sweep.engine.gradients",
@@ -53,8 +51,16 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dse import capabilities
+
+    value = capabilities.function(name)
+    setattr(sys.modules[__name__], name, value)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    from dse.capabilities import MODULES
+
+    return sorted({*__all__, *MODULES})

@@ -120,6 +120,7 @@ class Study:
     #: the same design with the records of this kind that it left to their defaults
     headline: Callable[[Mapping[str, float]], Sequence[str]] = lambda metrics: ()
     #: metrics by name → the headline metrics of one design
+    summary: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: metric of a short answer → its words
     settings: Callable[[Design], str] = lambda design: ""  #: how a design works, in one line
     work_leaves: Callable[[Design], tuple[str, ...]] = lambda design: ()
     #: leaves that say what a step or a request of a design works on

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from dse.doors import Study
-from dse.errors import InputError
+from dse.errors import InputError, Stopped
 from dse.io import fuse_outputs, outputs, reporting
 from dse.optimizers import (
     checkpoint,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-class SearchInterrupted(Exception):  # noqa: N818 - what happened, not an error
+class SearchInterrupted(Stopped):
     """A search was stopped; a rerun goes on from the last checkpoint."""
 
 

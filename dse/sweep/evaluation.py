@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.errors import IncompleteError, InputError
+from dse.errors import IncompleteError, InputError, Stopped
 from dse.io import counted, interruption
 from dse.spec import Objective
 from dse.spec.output import Keep
@@ -42,7 +42,7 @@ Report = Callable[[Progress], None]
 _MAX_FAILED = 8
 
 
-class Interrupted(Exception):  # noqa: N818 - what happened, not an error
+class Interrupted(Stopped):
     """A sweep was stopped; finished blocks are stored and the next run resumes from them."""
 
     def __init__(self, done: int, total: int, parts: Path | None) -> None:

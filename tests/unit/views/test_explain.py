@@ -66,7 +66,7 @@ def test_slow_launches_bind():
     assert {bound for o in told.operators for bound in (o.forward_bound, o.backward_bound)} == {"kernel floor"}
     assert told.host_bound
     assert told.caution.startswith("host launch time (software.host_time) costs")
-    assert told.as_dict()["caution"] == told.caution
+    assert told.to_dict()["caution"] == told.caution
 
 
 def test_the_wait_for_the_host_is_told_beside_the_layer():
@@ -154,6 +154,6 @@ def test_every_reason_has_a_sentence_and_numbers(design):
 
 
 def test_is_json(explained):
-    document = json.loads(json.dumps(explained.as_dict(), allow_nan=False))
+    document = json.loads(json.dumps(explained.to_dict(), allow_nan=False))
     assert document["feasible"] is True and document["reasons"] == []
     assert document["waterfall"]["step_time"][0]["name"] == "forward"
