@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 MODULES = {
     "evaluate": "evaluate",
     "serve": "evaluate",
+    "diff": "diff",
+    "trace": "trace",
+    "launch": "launch",
     "names": "names",
+    "catalog_list": "catalog",
+    "show": "catalog",
+    "catalog_check": "catalog",
+    "catalog_from_config": "catalog",
+    "examples": "examples",
+    "examples_show": "examples",
+    "bench": "bench",
 }
 
 #: Panels of the help, in order.

@@ -5,20 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dse.cli import show
-from dse.views.headings import LETTERS
+from dse.views.headings import SHORT as SHORT
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.doors import Study
-
-#: Axis → its heading, in the order of the columns; other axes keep their names.
-SHORT = {
-    **LETTERS, "schedule": "schedule",
-    "recompute": "recompute", "recompute_share": "recompute share", "zero_stage": "zero", "sequence_parallel": "sp",
-    "overlap_dp": "overlap dp", "overlap_tp": "overlap tp", "dp_replicate": "copies",
-    "offload_weights": "offload w", "offload_activations": "offload a", "offload_optimizer": "offload o",
-}  # fmt: skip
 
 
 def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:

@@ -26,12 +26,17 @@ class Capability:
     function: Callable[..., Report]
     panel: str  #: heading of the help: Ask, Serve, Compare with reality, Show, Manage, or one of its own
     local: str = ""  #: reason why HTTP and MCP do not have it
-    path: str = ""  #: of HTTP, name of MCP and of Python, by default the name
+    path: str = ""  #: of HTTP, name of MCP, by default the name
     group_help: str = ""  #: of the group of commands that it begins
 
     @property
+    def python(self) -> str:
+        """Name in Python: that of the function."""
+        return self.function.__name__
+
+    @property
     def key(self) -> str:
-        """Name in Python, HTTP and MCP."""
+        """Name in HTTP and MCP."""
         return self.path or self.name.replace(" ", "_").replace("-", "_")
 
     @property
@@ -90,7 +95,7 @@ class Capability:
         """
         names = [parameter.name for parameter in self.parameters]
         if len(arguments) > len(names):
-            raise InputError(f"dse.{self.key}", f"{len(arguments)} arguments", ", ".join(names), "name the options")
+            raise InputError(f"dse.{self.python}", f"{len(arguments)} arguments", ", ".join(names), "name the options")
         values: dict[str, Any] = dict(zip(names, arguments, strict=False))
         by_key = {parameter.key: parameter.name for parameter in self.parameters}
         leaves = {}
@@ -99,14 +104,14 @@ class Capability:
             if name is None and SETTINGS in names:
                 leaves[keyword] = value
             elif name is None:
-                raise unknown_name(f"dse.{self.key}", keyword, names, "options")
+                raise unknown_name(f"dse.{self.python}", keyword, names, "options")
             elif name in values:
-                raise InputError(f"dse.{self.key}", f"{name} twice", "each option once", "remove one of them")
+                raise InputError(f"dse.{self.python}", f"{name} twice", "each option once", "remove one of them")
             else:
                 values[name] = value
         if leaves:
             values[SETTINGS] = _with_leaves(values.get(SETTINGS), leaves)
-        return self.function(**self._checked(self.keywords, values, f"dse.{self.key}"))
+        return self.function(**self._checked(self.keywords, values, f"dse.{self.python}"))
 
     def answer(self, request: Mapping[str, Any]) -> Report:
         """Return the report of a request of HTTP or MCP, or of a file.
@@ -169,7 +174,7 @@ def capability(
         panel: heading of the help.
         name: as a command, by default the function's.
         local: reason why HTTP and MCP do not have it.
-        path: name in Python, HTTP and MCP, by default the command's.
+        path: name in HTTP and MCP, by default the command's.
         group_help: help of the group of commands that its name begins.
         door: ``module:function`` that takes a design in its place: ``dse.evaluate(design)`` is pure.
     """

@@ -12,6 +12,14 @@ LETTERS = {
     "virtual_stages": "v",
 }
 
+#: Axis → its heading, in the order of the columns; other axes keep their names.
+SHORT = {
+    **LETTERS, "schedule": "schedule",
+    "recompute": "recompute", "recompute_share": "recompute share", "zero_stage": "zero", "sequence_parallel": "sp",
+    "overlap_dp": "overlap dp", "overlap_tp": "overlap tp", "dp_replicate": "copies",
+    "offload_weights": "offload w", "offload_activations": "offload a", "offload_optimizer": "offload o",
+}  # fmt: skip
+
 #: Metrics to maximise, by prefix, suffix or substring of their names.
 MORE_IS_BETTER = (
     "tokens_per_",

@@ -10,10 +10,10 @@ import pytest
 import xarray as xr
 
 from docs.make.search.figure import in_words
-from dse.cli.designs import SHORT
 from dse.io import counted
 from dse.io.quantities import counted_units
 from dse.views import plot
+from dse.views.headings import SHORT
 from dse.views.plot import style
 from dse.views.plot.breakdown import wrap_letters
 from tests.figures import assert_readable, legend_texts, visible_texts
