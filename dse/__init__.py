@@ -52,9 +52,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(_MODULES[name])
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dse import capabilities
-
-    value = capabilities.function(name)
+    value = importlib.import_module("dse.capabilities").function(name)
     setattr(sys.modules[__name__], name, value)
     return value
 

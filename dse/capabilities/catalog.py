@@ -7,7 +7,7 @@ In Python ``dse.catalog`` is the module of the catalogue, so that its capabiliti
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -126,11 +126,16 @@ def _sections(entry: Entry) -> Iterator[Section]:
     ]
     columns = [
         Column("field", "field", left=True),
-        Column("value", "value", row_text=lambda row: row["text"]),
+        Column("value", "value", row_text=_value_text),
         Column("units", "units", hidden=True),
-        Column("spread", "spread", lambda spread: f"±{percent(spread)}" if spread else ""),
+        Column("spread", "spread", hidden=True),
         Column("confidence", "confidence", left=True),
         Column("source", "source", lambda source: f"[{numbers[source]}]"),
     ]
     yield Table(entry.kind, columns, rows)
     yield from (Line(f"[{number}] {source}") for source, number in numbers.items())
+
+
+def _value_text(row: Mapping[str, Any]) -> str:
+    """Return a value as its file has it, with its spread."""
+    return f"{row['text']} ±{percent(row['spread'])}" if row["spread"] else str(row["text"])
