@@ -72,15 +72,16 @@ def _hardware_changes(explanation: Explanation, higher_is_better: bool) -> Itera
     for row in explanation.elasticities:
         gain = (1.0 + STEP) ** (row.elasticity if higher_is_better else -row.elasticity)
         gain = gain - 1.0 if higher_is_better else 1.0 - 1.0 / gain
-        if gain >= MIN_GAIN and is_leaf(row.parameter) and not _is_software(row.parameter):
+        if gain >= MIN_GAIN and is_leaf(row.parameter) and _is_hardware(row.parameter):
             yield Change(f"{100.0 * STEP:.0f} % more {row.parameter}", gain, None)
 
 
-def _is_software(parameter: str) -> bool:
-    """Return True for a value of the software stack, which nobody buys."""
+def _is_hardware(parameter: str) -> bool:
+    """Return True for a value of the machine, False for one of software and kernels, which nobody buys."""
     from dse.designs import leaf_path
 
-    return leaf_path(parameter).startswith("software.")
+    path = leaf_path(parameter)
+    return path.startswith("system.") and ".kernels." not in path and not path.endswith(("efficiency", "overhead"))
 
 
 def _move_text(move: Mapping[str, float]) -> str:
