@@ -57,12 +57,13 @@ def record_html(record: Any) -> str:
 
 
 def record_text(record: Any) -> str:
-    """Return a record in one line: its class, and name and value of its first leaves.
+    """Return a record in one line: its class, and name and value of its first leaves but parts.
 
     Args:
         record: of :mod:`dse.types`.
     """
     rows = list(leaf_rows(record))
-    texts = [f"{name}={text}" for name, text, _, _ in rows[:_SHOWN]]
+    totals = [row for i, row in enumerate(rows) if not any(row[0].startswith(f"{other[0]}_") for other in rows[:i])]
+    texts = [f"{name}={text}" for name, text, _, _ in totals[:_SHOWN]]
     more = [f"… {len(rows) - _SHOWN} more"] if len(rows) > _SHOWN else []
     return f"{type(record).__name__}({', '.join([*texts, *more])})"
