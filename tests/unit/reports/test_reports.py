@@ -87,7 +87,7 @@ def test_html_escapes_and_folds_details():
 def test_details_are_shown_on_request():
     made = report(files=[Path("x.nc")], notes=["remark"])
     short, full = plain_text(made), plain_text(made, ["all"])
-    assert "second" not in short and "more: --show more, or all" in short and short.endswith("remark")
+    assert "second" not in short and "more: --show all, or some of more" in short and short.endswith("remark")
     assert "second" in full and "more: --show" not in full and "x.nc" in full
     assert plain_text(made, ["more"]) == full
     with pytest.raises(InputError, match="allowed all, more; did you mean 'more'"):
