@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dse.io import counted, digits, percent, quantity, seconds, setting
-from dse.io.quantities import GIB, gib, prefixed, span
+from dse.io.quantities import gib, prefixed, span
 from dse.reports import Column, Line, Table, bar, caution
 from dse.reports.tables import Section, Style
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
@@ -124,7 +124,7 @@ def _metric_row(explanation: Explanation, name: str, bounds: Bounds) -> dict[str
     study, value = explanation.study, explanation.metrics[name]
     text = metric_text(value, name, study)
     if name == study.memory:
-        text = f"{text} of {digits(explanation.memory_capacity / GIB)}"
+        text = f"{text} of {gib(explanation.memory_capacity)}"
     low, high = bounds.get(name, (None, None))
     ends = "" if low is None or high is None else interval_text((low, high), name, study)
     row = {
