@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _DIFFERENT = 1
 
 #: Rows of a table that are always shown; its detail has all.
-_MOST = 6
+_MOST = 4
 
 #: Checksums, and their displayed digits; maximum length of a value of the specification.
 _DIGEST, _DIGITS, _LONGEST = re.compile("[0-9a-f]{64}"), 12, 60
