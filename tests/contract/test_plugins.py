@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import re
 import warnings
+from pathlib import Path
 
 import pytest
 
 import dse
+from docs.make import options
 from dse import capabilities
 from dse.cli import app
 from dse.cli.commands import command
@@ -51,19 +54,13 @@ def test_the_lab_joins_by_entry_points():
     assert names.keys() <= capabilities.capabilities().keys()
 
 
-#: A module of another, as docs/recipes.md has it.
-THEIRS = """
-from typing import Annotated
-from dse.reports import Line, Option, Report, capability
+RECIPES = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
 
-@capability("Of others")
-def greet(name: Annotated[str, Option("Whom.", is_argument=True)], loud: Annotated[bool, Option("Louder.")] = False):
-    \"\"\"Greet somebody.\"\"\"
-    text = f"hello {name}{'!' if loud else ''}"
-    return Report({"text": text}, [Line(text)])
-
+#: A module of another: that of docs/recipes.md, and one with a name of ours.
+(GREET,) = (text for text in re.findall(r"```python\n(.*?)```", RECIPES, re.DOTALL) if "def greet" in text)
+OURS = """
 @capability("Ask")
-def evaluate():
+def evaluate() -> Report:
     \"\"\"Say nothing.\"\"\"
     return Report({})
 """
@@ -73,20 +70,22 @@ def test_a_capability_of_another_is_behind_every_door_and_a_broken_one_told(inst
     ours = capabilities.capabilities()["evaluate"]
     installed(
         "[dse.commands]\ngreet = theirs_command:greet\nbroken = theirs_absent:X\nevaluate = theirs_command:evaluate\n",
-        theirs_command=THEIRS,
+        theirs_command=GREET + OURS,
     )
     made = capabilities.capabilities()
     assert made["evaluate"] is ours, "no distribution takes a command away"
     faults = "\n".join(capabilities.faults())
     assert "dse.commands: broken" in faults and "ModuleNotFoundError" in faults and "dse.commands: evaluate" in faults
-    assert made["greet"].panel == "Of others"
-    command(made["greet"])(name="you", loud=True)
-    assert capsys.readouterr().out == "hello you!\n"
-    assert str(dse.greet("you")) == "hello you" and answer("greet", {"name": "you"})["document"] == {
-        "text": "hello you"
-    }
+    command(made["greet"])(names=["you", "me"], loud=True)
+    assert "hello me!" in capsys.readouterr().out
+    report = dse.greet(["you"])
+    assert report.to_dict() == {"greetings": [{"name": "you", "text": "hello you"}]}
+    assert answer("greet", {"names": ["you"]})["document"] == report.to_dict()
+    assert "hello you" in report._repr_html_() and report.to_csv() == "name,text\nyou,hello you\n"
+    assert "## dse greet" in options.tables()["options"], "whoever builds the pages has it among the options"
     with pytest.raises(InputError, match="did you mean 'loud'"):
-        dse.greet("you", lout=True)
+        dse.greet(["you"], lout=True)
+    del dse.greet
 
 
 def test_what_cannot_be_loaded_is_an_error_in_four_parts(installed):
