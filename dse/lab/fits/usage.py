@@ -54,7 +54,7 @@ def usage_line(folder: str | Path, stack: str = "", run: Prediction | None = Non
 def _export(folder: Path) -> str:
     """Return the command that puts a folder before others in DSE_CATALOG, "" where it is in use."""
     folders = [name for name in os.environ.get("DSE_CATALOG", "").split(os.pathsep) if name]
-    if any(_is_same(folder, Path(name)) for name in (*folders, catalog.catalog_root())):
+    if any(_is_same(folder, Path(name)) for name in [*folders, str(catalog.catalog_root())]):
         return ""
     tail = f'{os.pathsep}"$DSE_CATALOG"' if folders else ""
     return f"export DSE_CATALOG={shlex.quote(str(folder))}{tail}"
