@@ -102,7 +102,7 @@ def document(start: Start) -> dict[str, Any]:
     study, names = start.study, start.names
     design = with_money(study.complete(start.design))
     model = model_of(study, design)
-    metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
+    metrics = study.evaluated(design)
     headline, leaves = _headline(study, metrics), _leaves(model, study, design)
     return {
         "title": names.title,
