@@ -16,9 +16,10 @@ import tomlkit
 
 from dse.designs import calibrated, catalog
 from dse.errors import InputError
+from dse.fleet.swept import swept_designs
 from dse.io import counted, digits, duration
 from dse.spec import sweep as specs
-from dse.sweep import execute
+from dse.sweep.grid import compose
 
 #: Fewest devices, and parts of a mapping that are shown.
 _MIN_DEVICES, DEGREES = 8, ("tp", "pp", "dp", "ep", "virtual_stages", "micro_batch", "recompute")
@@ -151,7 +152,7 @@ def _specification(demand: RunDemand, slug: str) -> str:
 
 def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
     """Return column → values [design] of all mappings that can run; ``seconds`` and ``cost`` (USD) include failures."""
-    data, _ = execute(specs.from_text(_specification(demand, slug), "plan"), output=False)
+    swept = swept_designs(compose.build(specs.from_text(_specification(demand, slug), "plan")))
     names = (
         "run_time",
         "run_time_with_failures",
@@ -162,8 +163,7 @@ def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
         "software",
         *DEGREES,
     )
-    count = data.sizes["design"]
-    columns = {name: np.broadcast_to(data[name].values, count) for name in names if name in data}
+    columns = swept.pick(names)
     columns["seconds"] = columns["run_time_with_failures"].astype(float)
     columns["cost"] = columns["cost_per_run"] * columns["seconds"] / np.maximum(columns["run_time"], 1e-9)
     return columns

@@ -18,10 +18,9 @@ from dse.designs import catalog
 from dse.errors import InputError
 from dse.fleet import pooled
 from dse.fleet.demand import DEGREES, Fleet, ServiceDemand, WorkerGroup, extrapolations, precision_of
-from dse.fleet.launched import launch_mask
+from dse.fleet.swept import swept_designs
 from dse.io import counted, digits, seconds
 from dse.spec import sweep as specs
-from dse.sweep import execute
 from dse.sweep.grid import compose
 
 #: Changed demands whose effect is shown: field → factors.
@@ -164,10 +163,10 @@ def _specification(demand: ServiceDemand) -> str:
 def swept_replicas(demand: ServiceDemand) -> dict[str, dict[str, np.ndarray]]:
     """Return accelerator → column → values [design] of all replicas, with masks ``possible`` and ``feasible``."""
     grid = compose.build(specs.from_text(_specification(demand), "plan"))
-    data, _ = execute(grid, output=False)
-    is_launched = launch_mask(data, grid).variable
-    is_possible = data.infeasible_reason.variable.astype(int) & ~int(grid.spec.study.hypothetical) == 0
-    data["possible"], data["feasible"] = is_possible & is_launched, data.feasible.variable.astype(bool) & is_launched
+    swept = swept_designs(grid)
+    columns, is_launched = swept.columns, swept.launched
+    is_possible = columns["infeasible_reason"].astype(int) & ~int(grid.spec.study.hypothetical) == 0
+    columns["possible"], columns["feasible"] = is_possible & is_launched, columns["feasible"].astype(bool) & is_launched
     metrics = (
         "feasible",
         "possible",
@@ -178,17 +177,12 @@ def swept_replicas(demand: ServiceDemand) -> dict[str, dict[str, np.ndarray]]:
         "requests_in_flight",
         "utilisation",
     )
-    names = [*metrics, "n_devices", "request_rate", "software", *(name for name in DEGREES if name in data)]
-    dims = data.requests_per_second.dims
+    names = [*metrics, "n_devices", "request_rate", "software", *DEGREES]
     columns_by_accelerator = {}
     for slug in demand.accelerators:
-        accelerator_data = data.sel(accelerator=slug) if "accelerator" in dims else data
-        template = accelerator_data.requests_per_second
-        columns_by_accelerator[slug] = {
-            name: np.ravel(accelerator_data[name].broadcast_like(template).transpose(*template.dims).values)
-            for name in names
-        }
-        columns_by_accelerator[slug]["precision"] = np.full(template.size, precision_of(grid.base))
+        of_slug = swept.take(columns["accelerator"] == slug)
+        columns_by_accelerator[slug] = of_slug.pick(names)
+        columns_by_accelerator[slug]["precision"] = np.full(of_slug.size, precision_of(grid.base))
     return columns_by_accelerator
 
 

@@ -19,7 +19,7 @@ import xarray as xr
 
 from dse.designs import catalog
 from dse.errors import InputError
-from dse.fleet import only_launched
+from dse.fleet import only_launched, swept_designs
 from dse.io import counted
 from dse.lab.rl.demand import RlDemand, check_demand
 from dse.lab.rl.step import (
@@ -34,9 +34,7 @@ from dse.lab.rl.step import (
 )
 from dse.spec import sweep as specs
 from dse.spec.document import errors_of_option, option_text
-from dse.sweep import execute
 from dse.sweep.grid import compose, vendors
-from dse.sweep.results.rebuilding import singles_at
 from dse.tools.runs import evaluate_by_mapping, stage_options
 
 #: Trainer designs of each number of devices that are paired: the fastest of an update; most sizes of a trainer.
@@ -130,15 +128,14 @@ def _swept_pool(
     with errors_of_option(option, fixed):
         grid = compose.build(specs.from_text(tomlkit.dumps(document), "posttrain"))
         vendors.check(grid)
-    data, _ = execute(grid, output=False, keep="feasible")
+    swept = swept_designs(grid, "feasible")
     if grid.spec.study.name == "serving":
-        data = only_launched(data, grid, option_text(option, fixed))
-    count = data.sizes["design"]
-    values_by_column = {name: np.broadcast_to(data[name].values, count) for name in columns if name in data}
-    if not count:
+        swept = only_launched(swept, option_text(option, fixed))
+    values_by_column = swept.pick(columns)
+    if not swept.size:
         return _Pool(values_by_column, [])
     rows = keep(values_by_column)
-    return _Pool({name: values[rows] for name, values in values_by_column.items()}, singles_at(data, rows, grid))
+    return _Pool({name: values[rows] for name, values in values_by_column.items()}, swept.designs(rows))
 
 
 def _trainers(demand: RlDemand) -> _Pool:
