@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dse.errors import InputError
-from dse.sweep import Grid, perform
+from dse.sweep import Grid, labelled_designs
 from dse.sweep.results.summary import named_designs
 from dse.tools.runs import ENGINE_DEGREES, engine_degrees, engine_fault, engine_runs, evaluate_by_mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from dse.types import Design
 
@@ -52,19 +52,17 @@ class SweptDesigns(NamedTuple):
         return [design for _, design, *_ in named_designs(self.grid, self.index[rows].tolist())]
 
 
-def swept_designs(grid: Grid, keep: str | None = None, progress: Callable[..., None] | None = None) -> SweptDesigns:
+def swept_designs(grid: Grid, keep: str | None = None) -> SweptDesigns:
     """Evaluate the designs of a grid.
 
     Args:
         grid: designs of one study.
         keep: which of them, by default what the specification says.
-        progress: called with the state of the sweep, as :class:`dse.sweep.RunOptions` says.
 
     Returns:
         Columns of the designs, those of a product of axes in the order of its dimensions.
     """
-    labelled, _ = perform(grid, output=False, keep=keep, progress=progress)
-    assert labelled is not None, "no file of an earlier run"
+    labelled = labelled_designs(grid, keep=keep)
     dims, template, _ = labelled.data[next(name for name in grid.spec.metrics if name in labelled.data)]
 
     def expanded(variable: Any) -> np.ndarray:
