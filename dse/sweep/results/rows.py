@@ -14,7 +14,7 @@ from dse.sweep.results import schema
 from dse.sweep.results.indexing import NUMBERS, with_index
 from dse.sweep.results.layout import are_designs
 from dse.sweep.results.ranking import is_work, objectives_of, ranking
-from dse.sweep.results.singles import flat_values, nothing_feasible, single_designs
+from dse.sweep.results.singles import flat_values, is_search, nothing_feasible, single_designs
 
 
 class DesignRows:
@@ -27,7 +27,7 @@ class DesignRows:
     """
 
     def __init__(self, results: xr.Dataset) -> None:
-        self.results = single_designs(results)
+        self.results = with_index(single_designs(results)) if is_search(results) else results
         if "feasible" not in self.results.variables:
             raise InputError(
                 "results",

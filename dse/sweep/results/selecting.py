@@ -85,22 +85,24 @@ def select(results: xr.Dataset, labels: Mapping[Any, Any]) -> xr.Dataset:
 
 
 def _number(variable: xr.Variable | None, label: Any, name: Any) -> Any:
-    """Return a text with a unit as a number where a variable has numbers; any other label as it is."""
-    if variable is None or variable.dtype.kind not in "iuf" or not isinstance(label, str):
+    """Return texts with a unit, of a slice or a list too, as numbers where a variable has numbers."""
+    if variable is None or variable.dtype.kind not in "iuf":
         return label
-    return catalog.quantity(label, str(variable.attrs.get("units", "1")), f"sel: {name}")
+    if isinstance(label, slice):
+        return slice(_number(variable, label.start, name), _number(variable, label.stop, name), label.step)
+    if isinstance(label, list | tuple):
+        return type(label)(_number(variable, item, name) for item in label)
+    units = str(variable.attrs.get("units", "1"))
+    return catalog.quantity(label, units, f"sel: {name}") if isinstance(label, str) else label
 
 
 def _chooses(variable: xr.Variable, label: Any, name: Any) -> np.ndarray:
     """Return truth values of a variable's places: it has the label, one of the labels, or a value within a slice."""
-    values = np.asarray(variable.values)
+    values, label = np.asarray(variable.values), _number(variable, label, name)
     if isinstance(label, slice):
-        above = True if label.start is None else values >= _number(variable, label.start, name)
-        return np.broadcast_to(
-            above & (True if label.stop is None else values <= _number(variable, label.stop, name)), values.shape
-        )
-    wanted = [_number(variable, item, name) for item in (np.ravel(label).tolist() if np.ndim(label) else [label])]
-    return np.any([values == item for item in wanted], axis=0) if wanted else np.zeros(values.shape, bool)
+        is_above = values >= label.start if label.start is not None else np.ones(values.shape, bool)
+        return np.asarray(is_above & (values <= label.stop if label.stop is not None else True))
+    return np.any([values == item for item in np.ravel(label).tolist()] or [np.zeros(values.shape, bool)], axis=0)
 
 
 def _no_such_label(results: xr.Dataset, name: str, label: Any) -> InputError:

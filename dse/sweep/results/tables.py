@@ -54,6 +54,8 @@ def units(results: xr.Dataset, names: list[str]) -> dict[str, str]:
 def best_table(rows: DesignRows, count: int, by: str | None) -> pd.DataFrame:
     """Return the best designs as a data frame, numbered from 1: labels that differ between them, and main metrics.
 
+    ``attrs["common"]`` has the labels that all of them share, ``attrs["units"]`` the SI units of the columns.
+
     Args:
         rows: designs.
         count: of rows, at most; there are fewer where fewer designs can run.
@@ -64,9 +66,8 @@ def best_table(rows: DesignRows, count: int, by: str | None) -> pd.DataFrame:
     scores = rows.scores(by)
     best = np.lexsort((np.arange(len(scores)), scores))[:count]  # of equals the first row first
     best = best[np.isfinite(scores[best])]
-    labels = {name: rows.column(name)[best] for name in rows.labels}
-    if len(best) > 1:
-        labels = {name: values for name, values in labels.items() if (values != values[0]).any()}
+    columns = {name: rows.column(name)[best] for name in rows.labels}
+    labels = {name: values for name, values in columns.items() if len(best) == 1 or (values != values[0]).any()}
     main = [column.metric for column in rows.study.table_columns if column.metric in rows.metrics]
     objective = str(rows.results.attrs.get("objective", ""))
     first = by if by is not None else objective if objective in rows.metrics else rows.study.objective
@@ -74,6 +75,7 @@ def best_table(rows: DesignRows, count: int, by: str | None) -> pd.DataFrame:
     numbers = {name: rows.column(name)[best] for name in NUMBERS if name in rows.dims}
     frame = pd.DataFrame(numbers | labels | metrics, index=pd.RangeIndex(1, len(best) + 1, name="rank"))
     frame.attrs["units"] = units(rows.results, [*numbers, *labels, *metrics])
+    frame.attrs["common"] = {name: values[0].item() for name, values in columns.items() if name not in labels}
     return frame
 
 
