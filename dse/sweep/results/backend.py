@@ -27,7 +27,7 @@ class ResultsBackend(BackendEntrypoint):
         names = [drop_variables] if isinstance(drop_variables, str) else [*(drop_variables or ())]
         results = open_results(filename_or_obj)
         opened = results.drop_vars(names, errors="ignore")
-        opened.set_close(results._close)  # type: ignore[attr-defined]
+        opened.set_close(results._close)
         return opened
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:

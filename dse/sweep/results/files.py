@@ -64,9 +64,10 @@ def open_results(path: str | Path) -> xr.Dataset:
         The dataset; every variable has ``units`` and ``long_name``. Global attributes give its provenance and, a line
         each, ``cautions`` on its best designs, with which its representation ends. Parts of the mapping (for single
         designs all axes) are levels of an index: ``results.sel(tp=8, recompute="full")``; the coordinate ``mapping``
-        (``design``) numbers the rows: ``results.sel(mapping=3)``. xarray groups by one level at once, by several after
-        ``reset_index("mapping")``, pandas by any. With ``best`` the parts of the mapping are variables:
-        ``results.where(results.tp == 8)``.
+        (``design``) numbers the rows: ``results.sel(mapping=3)``. A value that the specification fixes may be named
+        too. With ``best`` the parts of the mapping are variables: ``results.where(results.tp == 8)``. ``results.dse``
+        has what xarray does not do on results, such as ``results.dse.best("tp", "pp")``
+        (:class:`dse.sweep.results.accessor.DesignAccessor`).
 
     Raises:
         InputError: for a file that does not exist, is no netCDF4, is damaged, declares more than its size allows
@@ -81,8 +82,8 @@ def open_results(path: str | Path) -> xr.Dataset:
     's'
     >>> bool(results.step_time.sel(design=0) == results.step_time.min())
     True
-    >>> results.step_time.to_series().groupby(["tp", "pp"]).min().astype(int).to_dict()
-    {(8, 64): 70, (16, 32): 74}
+    >>> results.dse.best("tp", "pp").step_time.sel(tp=8, pp=64).astype(int).item()
+    70
     """
     from dse.sweep.results import accessor
     from dse.sweep.results.cautioned import with_cautions

@@ -20,6 +20,7 @@ from dse.doors.study import more_is_better
 from dse.errors import InputError
 from dse.sweep import Shard, execute, from_text, merge, open_results, perform_shard, plan
 from dse.sweep.results.backend import ResultsBackend
+from tests.pages import blocks
 
 ROOT = Path(__file__).parents[3]
 
@@ -490,6 +491,25 @@ def test_xarray_opens_results_with_the_engine_as_dse_does(files, kind):
     with xr.open_dataset(path, engine=ResultsBackend, drop_variables="feasible") as fewer:
         assert "feasible" not in fewer
     assert not ResultsBackend().guess_can_open(str(path))
+
+
+def test_python_of_the_page_on_files_runs(tmp_path, monkeypatch):
+    """The engine by its class, where an installation does not know its name yet."""
+    execute(ROOT / "sweeps" / "megatron_1t_4096_a100.toml", tmp_path / "results" / "megatron_1t_4096_a100.nc")
+    monkeypatch.chdir(tmp_path)
+    texts = [
+        block.text for block in blocks(ROOT / "docs" / "files.md", "python") if "import xarray\n" not in block.text
+    ]
+    assert len(texts) == 2 and "results.dse.best()" in texts[0] and 'engine="dse"' in texts[1]
+    variables = {}
+    exec(texts[0].replace("results.step_time.min()", "naive = results.step_time.min()", 1), variables)
+    results = variables["results"]
+    told = [int(text) for text in re.findall(r"# (\d+) s:", texts[0])]
+    assert told == [int(variables["naive"]), int(results.dse.feasible().step_time.min())]
+    variables["results"].close()
+    exec(texts[1].replace('engine="dse"', "engine=engine"), variables := {"engine": ResultsBackend})
+    assert variables["results"].dse.table(5).step_time.is_monotonic_increasing
+    variables["results"].close()
 
 
 def test_the_engine_is_declared():
