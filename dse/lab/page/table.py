@@ -97,9 +97,9 @@ def build(results: xr.Dataset, points: int) -> DesignTable:
         results: of a sweep or search.
         points: maximum count of designs.
     """
+    spec, intervals, why = _specification(results)
     results = single_designs(results)
     study = check_results(results)
-    spec, intervals, why = _specification(results)
     total = results[study.totals[0]]
     metrics = dict(_metrics(results, study, spec))
     rows = np.flatnonzero(np.isfinite(metrics[study.totals[0]].values))
