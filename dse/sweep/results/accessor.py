@@ -20,7 +20,7 @@ from dse.sweep.results import grouping, selecting, tables
 from dse.sweep.results.cautioned import with_cautions
 from dse.sweep.results.layout import OF_SEARCH, SINGLE
 from dse.sweep.results.ranking import expression_values, objectives_of
-from dse.sweep.results.rows import DesignRows
+from dse.sweep.results.rows import DesignRows, is_metric
 from dse.sweep.results.singles import is_search, nothing_feasible
 from dse.sweep.results.specification import specification_of
 
@@ -51,7 +51,7 @@ class DesignAccessor:
     def __init__(self, results: xr.Dataset) -> None:
         self._results = results
 
-    @functools.cached_property
+    @property
     def _rows(self) -> DesignRows:
         """The designs, numbered."""
         return DesignRows(self._results)
@@ -77,12 +77,12 @@ class DesignAccessor:
         >>> best.sizes["tp"], int(best.step_time.sel(tp=8, pp=64)), int(best.micro_batch.sel(tp=8, pp=64))
         (6, 70, 1)
         """
-        if not names:
-            row = int(np.argmin(self._rows.scores(by)))
-            positions = np.unravel_index(row, self._rows.feasible.shape) if self._rows.dims else ()
-            position = dict(zip(self._rows.dims, map(int, positions), strict=True))
-            return self._shown(self._rows.results.isel(position))
-        return self._shown(grouping.best_by_group(self._rows, names, by))
+        rows = self._rows
+        if names:
+            return with_cautions(grouping.best_by_group(rows, names, by))
+        row = int(np.argmin(rows.scores(by)))
+        positions = np.unravel_index(row, rows.feasible.shape) if rows.dims else ()
+        return with_cautions(rows.results.isel(dict(zip(rows.dims, map(int, positions), strict=True))))
 
     def front(self, *metrics: str) -> xr.Dataset:
         """Return the Pareto front of metrics over all feasible designs.
@@ -104,24 +104,15 @@ class DesignAccessor:
         >>> bool((front.step_time.diff("design") > 0).all() and (front.peak_memory.diff("design") < 0).all())
         True
         """
-        names = dict.fromkeys(metrics or self._objectives())
+        designs = self._rows
+        names = dict.fromkeys(metrics or _objectives(designs))
         if len(names) < 2:
             raise InputError("front", ", ".join(names), "two metrics or more", "results.dse.front('step_time', 'mfu')")
-        scores = np.stack([self._rows.scores(name) for name in names])
+        scores = np.stack([designs.scores(name) for name in names])
         rows = np.flatnonzero(np.isfinite(scores).all(axis=0))
         if not len(rows):
             raise nothing_feasible()
-        return self._shown(self._rows.at(rows[pareto_front(scores[:, rows], rows)]))
-
-    def _objectives(self) -> list[str]:
-        """Return the metrics that are objectives, or those of the study where these are fewer than two."""
-        try:
-            texts = [objective.expression.text for objective in objectives_of(self._results)]
-        except InputError:  # of a specification that is no longer valid
-            texts = []
-        names = [text for text in texts if text in self._rows.metrics]
-        study = self._rows.study
-        return names if len(names) > 1 else [*(study.front_axes or (study.objective, study.memory))]
+        return with_cautions(designs.at(rows[pareto_front(scores[:, rows], rows)]))
 
     def table(self, n: int = 10, by: str | None = None) -> pd.DataFrame:
         """Return the ``n`` best feasible designs as a table, the best first.
@@ -155,8 +146,7 @@ class DesignAccessor:
         masked = {
             name: variable.variable.where(mask).transpose(*mask.dims)
             for name, variable in results.data_vars.items()
-            if variable.dtype.kind == "f" and not {"path", "axis"} & {*variable.attrs} and name not in _OF_SEARCHES
-            if set(variable.dims) <= set(mask.dims)
+            if is_metric(variable) and name not in _OF_SEARCHES and set(variable.dims) <= set(mask.dims)
         }
         return results.assign(masked)
 
@@ -175,14 +165,15 @@ class DesignAccessor:
         >>> int(results.dse.groupby("tp", "pp").min().step_time.sel(tp=8, pp=64))
         70
         """
-        groups = [grouping.grouping(self._rows, name) for name in dict.fromkeys(names)]
+        rows = self._rows
+        groups = [grouping.grouping(rows, name) for name in dict.fromkeys(names)]
         if not groups:
-            raise InputError("groupby", "no name", ", ".join(self._rows.labels), "results.dse.groupby('tp', 'pp')")
-        masked = DesignAccessor(self._rows.results).feasible()
-        masked = masked[[*self._rows.metrics, "feasible"]].reset_index([d for d in SINGLE if d in masked.xindexes])
+            raise InputError("groupby", "no name", ", ".join(rows.labels), "results.dse.groupby('tp', 'pp')")
+        masked = DesignAccessor(rows.results).feasible()
+        masked = masked[[*rows.metrics, "feasible"]].reset_index([d for d in SINGLE if d in masked.xindexes])
         labels = {}
         for group in groups:
-            dims = group.codes.dims or self._rows.dims[:1]  # a fixed value is one group along any of them
+            dims = group.codes.dims or rows.dims[:1]  # a fixed value is one group along any of them
             values = group.labels[group.codes.set_dims({d: masked.sizes[d] for d in dims}).values]
             if dims != (group.name,):
                 labels[group.name] = xr.Variable(dims, values, group.attrs)
@@ -207,10 +198,11 @@ class DesignAccessor:
         >>> int(small.tp.min()), bool((small.peak_memory < 60e9).all()), bool(small.feasible.all())
         (8, True, True)
         """
-        parsed = parse(expression, "query", self._rows.study)
+        rows = self._rows
+        parsed = parse(expression, "query", rows.study)
         if not parsed.is_comparison and parsed.text.strip() != "feasible":
             raise InputError("query", repr(expression), "a comparison: tp == 8", "compare it with a number")
-        values = expression_values(self._rows.results, parsed, self._rows.feasible)
+        values = expression_values(rows.results, parsed, rows.feasible)
         if values is None:
             raise InputError(
                 "query",
@@ -218,7 +210,7 @@ class DesignAccessor:
                 "leaves and metrics of these results",
                 "keep these variables in the dataset, or ask [output] of the specification for them",
             )
-        return self._shown(self._rows.at(np.flatnonzero((values != 0.0) & self._rows.are_designs)))
+        return with_cautions(rows.at(np.flatnonzero((values != 0.0) & rows.are_designs)))
 
     def sel(self, **labels: Any) -> xr.Dataset:
         """Return the designs that have these labels: :meth:`xarray.Dataset.sel` with fixed values and moved axes too.
@@ -241,7 +233,7 @@ class DesignAccessor:
         dse.errors.InputError: sel: precision: got 'bf16'; allowed fp16, which all these designs have; ...
         """
         if is_search(self._results) and not set(labels) & {*OF_SEARCH}:
-            return self._shown(selecting.select(self._rows.results, labels))
+            return with_cautions(selecting.select(self._rows.results, labels))
         return selecting.select(self._results, labels)
 
     def explain(self, metric: str | None = None, **labels: Any) -> Any:
@@ -300,10 +292,16 @@ class DesignAccessor:
         """
         tables.write_parquet(self._rows, path, force)
 
-    def _shown(self, results: xr.Dataset) -> xr.Dataset:
-        """Return a dataset with the cautions of the results."""
-        return with_cautions(results)
-
 
 #: Variables of a search that say how far it is, no metrics of designs.
 _OF_SEARCHES = ("violation",)
+
+
+def _objectives(rows: DesignRows) -> list[str]:
+    """Return the metrics that are objectives, or those of the study where these are fewer than two."""
+    try:
+        texts = [objective.expression.text for objective in objectives_of(rows.results)]
+    except InputError:  # of a specification that is no longer valid
+        texts = []
+    names = [text for text in texts if text in rows.metrics]
+    return names if len(names) > 1 else [*(rows.study.front_axes or (rows.study.objective, rows.study.memory))]

@@ -75,7 +75,7 @@ def best_by_group(rows: DesignRows, names: tuple[str, ...], by: str | None) -> x
     data = {
         name: xr.Variable([*sizes], _spread(variable.values, numbers, [*sizes.values()], name), variable.attrs)
         for name, variable in (chosen | _numbers(rows, ordered[first])).items()
-        if name != "infeasible_reason"  # of the designs that can run alone
+        if name not in {*coords, "infeasible_reason"}  # of the designs that can run alone
     }
     return xr.Dataset(data, follows | fixed | coords, rows.results.attrs)
 

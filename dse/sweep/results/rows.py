@@ -17,6 +17,12 @@ from dse.sweep.results.ranking import is_work, objectives_of, ranking
 from dse.sweep.results.singles import flat_values, is_search, nothing_feasible, single_designs
 
 
+def is_metric(variable: xr.DataArray) -> bool:
+    """Return True for numbers that are no labels and do not follow from labels."""
+    is_label = "path" in variable.attrs or "axis" in variable.attrs or schema.is_number_of_name(variable.attrs)
+    return variable.dtype.kind == "f" and not is_label
+
+
 class DesignRows:
     """Designs of a dataset, numbered along its dimensions as ``feasible`` has them.
 
@@ -81,7 +87,7 @@ class DesignRows:
         return [
             str(name)
             for name, variable in self.results.data_vars.items()
-            if self.is_along(str(name)) and "path" not in variable.attrs and variable.dtype.kind == "f"
+            if self.is_along(str(name)) and is_metric(variable)
         ]
 
     def scores(self, by: str | None, names: Iterable[str] = ()) -> np.ndarray:

@@ -35,7 +35,7 @@ def without_fixed(results: xr.Dataset, labels: Mapping[Any, Any]) -> dict[Any, A
                 f"sel: {name}",
                 _label_text(labels[name]),
                 f"{text}, which all these designs have",
-                f"list several values of {name} under [axes] and run the sweep again",
+                f"select from all results, or sweep {name}: list several values under [axes]",
             )
     return {name: label for name, label in labels.items() if name not in fixed}
 
@@ -52,35 +52,41 @@ def select(results: xr.Dataset, labels: Mapping[Any, Any]) -> xr.Dataset:
         InputError: for an unknown name, for a label that no design has, and for parts of the mapping that are data
             (``keep = "best"``).
     """
-    indexed = without_fixed(results, labels)
-    for name in [*indexed]:
+    labels = without_fixed(results, labels)
+    for name in labels:
         if name not in results.variables and name not in results.dims:
             raise unknown_name("sel", str(name), map(str, results.coords), "labels of designs")
-        if name in results.xindexes or name not in results.variables:
+    indexed = {name: label for name, label in labels.items() if name in results.xindexes or name not in results.coords}
+    parts = [name for name in indexed if name in results.data_vars]
+    if parts:
+        raise InputError(
+            f"sel: {parts[0]}",
+            f"a value for each point of {', '.join(map(str, results[parts[0]].dims))}",
+            "labels along one dimension",
+            f"choose the designs that have it: results.dse.query('{parts[0]} == …')",
+        )
+    selected = _select_indexed(results, indexed) if indexed else results
+    for name, label in labels.items():
+        if name in indexed or not without_fixed(selected, {name: label}):
             continue
-        variable, label = results.variables[name], indexed.pop(name)
-        if len(variable.dims) != 1:
-            raise InputError(
-                f"sel: {name}",
-                f"a value for each point of {', '.join(map(str, variable.dims))}",
-                "a label along one dimension",
-                f"choose the designs that have it: results.dse.query('{name} == …')",
-            )
-        positions = np.flatnonzero(_chooses(variable, label, name))
+        positions = np.flatnonzero(_chooses(selected.variables[name], label, name))
         if not len(positions):
-            raise _no_such_label(results, str(name), label)
+            raise _no_such_label(selected, str(name), label)
         single = len(positions) == 1 and np.ndim(label) == 0 and not isinstance(label, slice)
-        results = results.isel({variable.dims[0]: int(positions[0]) if single else positions})
-    if not indexed:
-        return results
-    indexed = {name: _number(results.variables.get(name), label, name) for name, label in indexed.items()}
+        selected = selected.isel({selected.variables[name].dims[0]: int(positions[0]) if single else positions})
+    return selected
+
+
+def _select_indexed(results: xr.Dataset, labels: Mapping[Any, Any]) -> xr.Dataset:
+    """Return the designs with these labels of indices; InputError where none has one of them, or all of them."""
+    numbers = {name: _number(results.variables.get(name), label, name) for name, label in labels.items()}
     try:
-        return results.sel(indexed)
+        return results.sel(numbers)
     except KeyError:
-        for name, label in indexed.items():
+        for name, label in numbers.items():
             if name in results.variables and not _chooses(results.variables[name], label, name).any():
                 raise _no_such_label(results, str(name), label) from None
-        got = ", ".join(f"{name} {_label_text(label)}" for name, label in indexed.items())
+        got = ", ".join(f"{name} {_label_text(label)}" for name, label in labels.items())
         raise InputError("sel", got, "labels that one design has", "list them: results.dse.to_dataframe()") from None
 
 

@@ -192,6 +192,22 @@ def test_the_objective_decides_where_no_metric_is_named(panel):
         assert float(chosen.output_tokens_per_second_per_device) == np.float32(value)
 
 
+def test_the_best_machine_of_each_mapping(panel):
+    results = panel["training all"]
+    best = results.dse.best("mapping")
+    np.testing.assert_array_equal(best.step_time, results.step_time.where(results.feasible).min(["node", "memory"]))
+
+
+def test_a_dataset_that_changes_is_read_again(panel):
+    results = panel["training all"].copy()
+    before = results.dse.best()
+    results["feasible"] = (
+        results.feasible.dims,
+        results.feasible.values & (results.step_time.values > float(before.step_time)),
+    )
+    assert float(results.dse.best().step_time) > float(before.step_time)
+
+
 def test_numbers_of_names_follow_their_names(panel):
     best = panel["training all"].dse.best("node", "tp")
     assert best.node.values.tolist() == ["n7", "n5", "n2"] and best.node_nm.dims == ("node",)
@@ -427,6 +443,10 @@ def test_axes_that_move_with_others_and_texts_with_units_are_labels():
     zipped = TRAINING.replace('node = ["n7", "n5", "n2"]', 'node = ["n7", "n5"]')
     results = execute(from_text(zipped + '[zip]\ngroups = [["node", "memory"]]\n'), False)[0]
     assert results.dse.sel(memory="hbm4-8-0").node.item() == "n5"
+    for both in ({"memory": "hbm4-8-0", "node": "n5"}, {"node": "n5", "memory": "hbm4-8-0"}):
+        assert results.dse.sel(**both, tp=8).step_time.dims == ("mapping",)
+    with pytest.raises(InputError, match="memory: got 'hbm2e-3-2'; allowed hbm4-8-0"):
+        results.dse.sel(node="n5", memory="hbm2e-3-2")
     assert results.dse.best("memory").node.values.tolist() == ["n7", "n5"]
     assert results.dse.sel(memory=["hbm4-8-0"]).sizes["node"] == 1
     text = SEARCH.partition("[search]")[0].replace("continuous = true", "step = '1 TB/s'")
