@@ -30,7 +30,7 @@ from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.results import dataset as datasets, files as results, summary as summaries
-from dse.sweep.results.files import Labelled
+from dse.sweep.results.labelled import Labelled
 from dse.sweep.results.summary import Summary
 from dse.sweep.store.manifest import Shard
 from dse.sweep.store.parts import clear_up, lock_output, parts_folder

@@ -14,10 +14,10 @@ from dse.doors import study_of_metrics
 from dse.io import counted
 from dse.io.quantities import GIB, scale, settings
 from dse.sweep.reduce.fronts import select_front
+from dse.sweep.results.ranking import expression_values, objectives_of
 from dse.sweep.results.schema import SPECIFICATION, cautions
 from dse.views.plot import designs
 from dse.views.plot.capacity import FASTER, draw_capacity, faster_than_fitting
-from dse.views.plot.ranking import expression_values, objectives_of
 from dse.views.plot.style import (
     COLUMN,
     FITS,
