@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -241,8 +242,8 @@ def _report(
         "best": best, "study": summary.study.name, "rate": summary.rate, "caution": summary.caution,
         "cautions": summary.cautions, "ranking": summary.ranking, "seconds": seconds, "figures": figures,
     }  # fmt: skip
-    sections = [*head, *_best_sections(summary, probabilities), *_feasible_sections(summary)]
-    sections += _end_sections(summary, seconds)
+    sections = [*head, *best_sections(summary, probabilities), *_feasible_sections(summary)]
+    sections = sorted([*sections, *_end_sections(summary, seconds)], key=lambda section: bool(section.show))
 
     def load() -> xr.Dataset:
         """Return the labelled results, of an earlier run from its file."""
@@ -282,8 +283,15 @@ def _best_probabilities(summary: Summary, labelled: Labelled | None) -> dict[int
         return dict(zip(dataset["index"][:].tolist(), dataset["probability_best"][:].tolist(), strict=True))
 
 
-def _best_sections(summary: Summary, probabilities: Mapping[int, float]) -> list[Line | Table]:
-    """Return the table of the best designs below the values common to all, with time by part where there is room."""
+def best_sections(
+    summary: Summary, probabilities: Mapping[int, float] = types.MappingProxyType({})
+) -> list[Line | Table]:
+    """Return the table of the best designs below the values common to all, with time by part where there is room.
+
+    Args:
+        summary: of a run.
+        probabilities: index of a design → probability that it is the best.
+    """
     if not summary.best:
         return []
     axes, common_values = axis_columns([design.labels | design.work for design in summary.best])

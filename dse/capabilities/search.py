@@ -13,6 +13,7 @@ from dse.errors import InputError
 from dse.io import counted, quantity, seconds as seconds_text, setting
 from dse.reports import Column, Line, Option, Report, Table, capability, caution, heading
 from dse.reports.options import Figure, Force, Fresh, OfferAny, Output, ShowProgress, Specification
+from dse.views.words import SHORT
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -210,7 +211,7 @@ def _sections(outcome: SearchOutcome, problem: Problem) -> list[Section]:
         sections.append(
             Line(f"\n{counted(evaluations, 'evaluation')} in {seconds_text(outcome.seconds['total'])}{_seeds(problem)}")
         )
-    return sections
+    return sorted(sections, key=lambda section: bool(section.show))  # details last
 
 
 def _seeds(problem: Problem) -> str:
@@ -344,14 +345,13 @@ def _front_size_text(outcome: SearchOutcome) -> str:
 def _chip_sections(chip: DescentChip, outcome: SearchOutcome) -> list[Section]:
     """Return a chip: its value, leaves, best mapping by workload, active limits; elasticities as a detail."""
     starts = f"{sum(math.isfinite(value) for value in chip.starts)} of {len(chip.starts)} starts"
-    name = outcome.objectives[0].replace("_", " ")
     hardware = [{"leaf": row.name, "value": row.value, "text": setting(row.value, row.units)} for row in chip.hardware]
     if chip.cost is not None:
         hardware.append({"leaf": "cost of making one", "value": chip.cost, "text": f"{chip.cost:,.0f} USD"})
     names = list(chip.workloads[0].mapping)
     workload_columns = [
         Column("workload", "workload", left=True),
-        *(Column(name, name) for name in names),
+        *(Column(SHORT.get(name, name), name, setting) for name in names),
         Column("step", "step_time", seconds_text),
         Column("MFU %", "mfu", lambda value: f"{100 * value:.1f}"),
     ]
@@ -365,7 +365,7 @@ def _chip_sections(chip: DescentChip, outcome: SearchOutcome) -> list[Section]:
     return [
         heading(f"{outcome.objectives[0]}, geometric mean: {chip.value:.5g}"),
         Line(f"{starts} have a mapping of every workload"),
-        Table("chip", leaf_columns, hardware, f"chip of the least {name}"),
+        Table("chip", leaf_columns, hardware, "the chip"),
         Table("workloads", workload_columns, workloads, "its best mappings"),
         Line(f"active limits: {'; '.join(chip.active) or 'nothing'}"),
         *([Line(_stack_rounding_text(chip))] if chip.whole_stacks else []),

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from dse.errors import InputError, unknown_name
@@ -112,6 +113,8 @@ class Capability:
                 values[parameter.name] = value
         if gathering and gathered:
             values[gathering.name] = _gathered(f"dse.{self.key}", values.get(gathering.name), gathered, names)
+        if gathering and gathering.option.python and isinstance(values.get(gathering.name), str):
+            values[gathering.name] = Path(values[gathering.name])
         return self.function(**self._checked(self.keywords, values, f"dse.{self.key}"))
 
     def answer(self, request: Mapping[str, Any]) -> Report:
