@@ -140,7 +140,7 @@ OfferAny = Annotated[
 ShowProgress = Annotated[
     bool | Callable[..., None] | None,
     Option(
-        "Show progress on standard error [default: in terminals and notebooks].",
+        "Show progress on standard error, or in a notebook.",
         flag="--progress/--no-progress",
         terminal=bool,
         terminal_default=True,
@@ -164,7 +164,7 @@ Output = Annotated[
 Specification = Annotated[
     Path | Mapping[str, Any],
     Option(
-        "Specification, example:NAME, or its sections as a dictionary.",
+        "Specification, or example:NAME; in Python and requests its sections as a dictionary.",
         is_argument=True,
         metavar="SPEC.toml",
         terminal=Path,
