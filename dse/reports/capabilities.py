@@ -113,8 +113,9 @@ class Capability:
                 values[parameter.name] = value
         if gathering and gathered:
             values[gathering.name] = _gathered(f"dse.{self.key}", values.get(gathering.name), gathered, names)
-        if gathering and gathering.option.python and isinstance(values.get(gathering.name), str):
-            values[gathering.name] = Path(values[gathering.name])
+        for parameter in self.parameters:
+            if parameter.option.python and isinstance(values.get(parameter.name), str):  # the path of a document
+                values[parameter.name] = Path(values[parameter.name])
         return self.function(**self._checked(self.keywords, values, f"dse.{self.key}"))
 
     def answer(self, request: Mapping[str, Any]) -> Report:

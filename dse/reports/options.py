@@ -28,7 +28,7 @@ class Option:
     is_argument: bool = False  #: stands in a command line without a flag
     terminal: Any = None  #: type in a command line where it is another one
     terminal_default: Any = REQUIRED  #: default in a command line where it is another one
-    python: Any = None  #: type in Python where it is another one
+    python: Any = None  #: type in Python where it is another one; of a document, whose path a text is
     gathers: bool = False  #: in Python other keywords are values of it: leaves of a design, sections of a document
     section: str = ""  #: heading of the page of options
     local: str = ""  #: reason why HTTP and MCP do not have it; a file says so by its type
