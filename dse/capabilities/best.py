@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,7 +41,7 @@ def axis_columns(labels: Sequence[Mapping[str, Any]]) -> tuple[list[Column], str
         is_common = len(labels) > 1 and len(texts) == 1
         if is_common:
             common_values.append(f"{heading} {texts.pop()}")
-        columns.append(Column(heading, name, lambda value, name=name: label_text(name, value), hidden=is_common))
+        columns.append(Column(heading, name, functools.partial(label_text, name), hidden=is_common))
     return columns, f"same for all: {', '.join(common_values)}" if common_values else ""
 
 

@@ -106,7 +106,7 @@ def perform(spec: Source, output: str | Path | bool | None = None, **options: An
     return labelled, dataclasses.replace(summary, seconds=seconds)
 
 
-def perform_shard(spec: Source, shard: Shard, output: str | Path | None = None, **options: Any) -> Summary:
+def perform_shard(spec: Source, shard: Shard, output: str | Path | bool | None = None, **options: Any) -> Summary:
     """Evaluate one shard of a sweep and return its numbers; :func:`dse.sweep.merge` joins shards.
 
     Args:
