@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 #: Name in Python → module of this package, in the order of the help.
 MODULES = {
     "evaluate": "evaluate",
+    "run": "run",
+    "search": "search",
     "serve": "evaluate",
+    "plot_results": "plot",
     "diff": "diff",
     "trace": "trace",
     "launch": "launch",
+    "merge": "run",
     "names": "names",
     "catalog_list": "catalog",
     "show": "catalog",

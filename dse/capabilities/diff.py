@@ -14,7 +14,7 @@ from dse.errors import InputError
 from dse.io import counted, setting
 from dse.reports import Column, Line, Option, Report, Table, capability, caution, heading
 from dse.reports.tables import Section, Style
-from dse.views.headings import SHORT
+from dse.views.words import SHORT
 
 if TYPE_CHECKING:
     from dse.views import Difference

@@ -17,8 +17,8 @@ from dse.sweep.results.layout import are_designs
 from dse.sweep.results.ranking import expression_values
 from dse.sweep.results.schema import SPECIFICATION, cautions, is_number_of_name
 from dse.sweep.results.specification import specification_of
-from dse.views.headings import IN_PER_CENT
 from dse.views.plot.designs import check_results, flat_values, front, nothing_feasible, single_designs
+from dse.views.words import IN_PER_CENT
 
 if TYPE_CHECKING:
     import xarray as xr
