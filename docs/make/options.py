@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ _WORDS = {
     dict: "object",
     Sequence: "list",
     list: "list",
+    Callable: "function",
     type(None): "",
 }
 
@@ -71,6 +72,8 @@ def _parts(capability: Capability) -> Iterator[str]:
     """Yield the section of a capability: its help, and a table of options for each of their sections."""
     yield f"## dse {capability.name}"
     yield from (" ".join(paragraph.split()) for paragraph in capability.help.split("\n\n"))
+    if capability.returns:
+        yield "In Python it returns the labelled results; `dse.reports.datasets.report_of` leads to their report."
     if capability.local:
         yield f"HTTP and MCP do not have it: it {capability.local}."
     sections: dict[str, list[Parameter]] = {}
@@ -92,7 +95,7 @@ def _row(parameter: Parameter) -> list[str]:
         _flag(parameter),
         ", ".join(f"`{name}`" for name in dict.fromkeys(names)),
         _type(parameter),
-        found[1] if found else _default(parameter.default),
+        found[1] if found else _defaults(parameter),
         _DEFAULT.sub("", option.help),
         parameter.reason_local,
     ]
@@ -133,6 +136,12 @@ def _word(kind: Any) -> str:
         return ", ".join(f"`{member.value}`" for member in kind)
     plain = typing.get_origin(kind) or kind
     return _WORDS.get(plain, str(getattr(plain, "__name__", plain)))
+
+
+def _defaults(parameter: Parameter) -> str:
+    """Return the text of the defaults that the help leaves to the declaration: in a command line, and in Python."""
+    terminal, python = _default(parameter.terminal_default), _default(parameter.default)
+    return terminal if python in ("", terminal) else f"{terminal}; in Python {python}"
 
 
 def _default(value: Any) -> str:

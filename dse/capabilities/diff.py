@@ -95,13 +95,14 @@ def _verdict_text(difference: Difference) -> str:
     return f"not the same: {len(difference.metrics)} of {counted(difference.compared, 'metric')} changed"
 
 
-def _table(name: str, columns: Sequence[Column], rows: Sequence[Any]) -> Iterator[Section]:
-    """Yield the table of the first rows, and as a detail that of all of them; nothing for none."""
+def _table(name: str, columns: Sequence[Column], rows: Sequence[Any], more: Sequence[Column] = ()) -> Iterator[Section]:
+    """Yield the table of the first rows, and as a detail that of all of them, with more columns; nothing for none."""
     if rows:
         yield Table(name, columns, rows[:_MOST])
     if len(rows) > _MOST:
         yield Line(f"… {len(rows) - _MOST:,} more: --show {name}")
-        yield Table(f"all_{name}", columns, rows, show=name)
+    if more or len(rows) > _MOST:
+        yield Table(f"all_{name}", [*columns, *more], rows, show=name)
 
 
 def _entries(entries: dict[str, Pair]) -> dict[str, Pair]:
@@ -162,9 +163,9 @@ def _metrics(difference: Difference) -> Iterator[Section]:
         Column("largest", "largest", _change_text),
         Column("median", "median", lambda value: "" if math.isnan(value) else _change_text(value)),
         Column("designs", "changed", "{:,}".format),
-        Column("largest at", "at", _labels_text, left=True, prose=True),
     ]
-    yield from _table("metrics", columns, difference.metrics)
+    place = Column("largest at", "at", _labels_text, left=True, prose=True)
+    yield from _table("metrics", columns, difference.metrics, [place])
 
 
 def _feasibility(difference: Difference) -> Iterator[Section]:
