@@ -101,7 +101,7 @@ def _table(name: str, columns: Sequence[Column], rows: Sequence[Any], more: Sequ
         yield Table(name, columns, rows[:_MOST])
     if len(rows) > _MOST:
         yield Line(f"… {len(rows) - _MOST:,} more: --show {name}")
-    if more or len(rows) > _MOST:
+    if rows and (more or len(rows) > _MOST):
         yield Table(f"all_{name}", [*columns, *more], rows, show=name)
 
 
