@@ -7,6 +7,7 @@ In Python ``dse.catalog`` is the module of the catalogue, so that its capabiliti
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Exit status of a catalogue with faults.
 _FAULTY = 2
+
+#: Values of a record above which it is a detail.
+_LONG = 8
 
 _HELP = (
     "Show and check the catalogue.\n\nIt holds accelerators and their technology, networks, systems, software and "
@@ -51,7 +55,10 @@ def show(
     kind: Annotated[str | None, Option("Only this kind [default: all kinds].")] = None,
     folder: _Folder = None,
 ) -> Report:
-    """Show every value of an entry, with its source and confidence."""
+    """Show the values of an entry, with their sources and confidence.
+
+    Long records, such as rates of kernels, are details: --show all prints every value.
+    """
     entries = _entries(name, kind, folder)
     keys = ("kind", "slug", "name", "aliases", "note", "values")
     document = [{key: getattr(entry, key) for key in keys} for entry in entries]
@@ -113,18 +120,35 @@ def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
 
 
 def _sections(entry: Entry) -> Iterator[Section]:
-    """Yield an entry: names and note, its values, and their sources as numbered footnotes."""
+    """Yield an entry: names and note, its values, and their sources as numbered footnotes; long records as details."""
     yield heading(f"{entry.slug} ({entry.kind}): {entry.name}")
     if entry.aliases:
         yield Line(f"also {', '.join(entry.aliases)}")
     if entry.note:
         yield Line(entry.note)
-    numbers = {value.source: 0 for value in entry.values.values()}
-    numbers = {source: number for number, source in enumerate(numbers, start=1)}
-    rows: list[dict[str, Any]] = [
-        {"field": field, **dataclasses.asdict(value)} for field, value in entry.values.items()
-    ]
-    columns = [
+    parts: dict[str, list[dict[str, Any]]] = {}
+    sizes = Counter(_record(field) for field in entry.values)
+    for field, value in entry.values.items():
+        record = _record(field)
+        detail = record if sizes[record] > _LONG else ""
+        parts.setdefault(detail, []).append({"field": field, **dataclasses.asdict(value)})
+    numbers: dict[str, int] = {}
+    for detail in sorted(parts):
+        rows = parts[detail]
+        cited = [source for source in dict.fromkeys(row["source"] for row in rows) if source not in numbers]
+        numbers |= {source: number for number, source in enumerate(cited, start=len(numbers) + 1)}
+        yield Table(f"{entry.kind} {detail}".strip(), _columns(numbers), rows, show=detail)
+        yield from (Line(f"[{numbers[source]}] {source}", show=detail) for source in cited)
+
+
+def _record(field: str) -> str:
+    """Return the record that a field is of, "" for those of the entry itself."""
+    return field.partition(".")[0] if "." in field else ""
+
+
+def _columns(numbers: Mapping[str, int]) -> list[Column]:
+    """Return the columns of a table of values, with the numbers of their sources."""
+    return [
         Column("field", "field", left=True),
         Column("value", "value", row_text=_value_text),
         Column("units", "units", hidden=True),
@@ -132,8 +156,6 @@ def _sections(entry: Entry) -> Iterator[Section]:
         Column("confidence", "confidence", left=True),
         Column("source", "source", lambda source: f"[{numbers[source]}]"),
     ]
-    yield Table(entry.kind, columns, rows)
-    yield from (Line(f"[{number}] {source}") for source, number in numbers.items())
 
 
 def _value_text(row: Mapping[str, Any]) -> str:

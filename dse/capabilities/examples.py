@@ -7,7 +7,7 @@ from typing import Annotated
 
 from dse.reports import Column, Line, Option, Report, Table, capability, verbatim
 from dse.reports.options import Force
-from dse.reports.tables import Section, Style
+from dse.reports.tables import Section
 
 
 @capability("Manage")
@@ -22,9 +22,7 @@ def examples() -> Report:
     found = all_examples()
     columns = [Column("name", "name", left=True), Column("question", "asks", left=True, prose=True)]
     columns.append(Column("command", "command", hidden=True))
-    sections: list[Section] = [
-        line for each in found for line in (Line(each.asks, Style.strong), Line(f"  {each.command}"))
-    ]
+    sections: list[Section] = [line for each in found for line in (Line(each.asks), Line(f"  {each.command}"))]
     sections.append(Line("\ndse examples show NAME prints one with what it has found, and copies it with -o FILE.toml"))
     return Report(found, [*sections, Table("examples", columns, found, show="names")])
 

@@ -24,6 +24,10 @@ def test_values_of_an_entry_with_their_sources():
     bandwidth = next(row for row in rows if row["field"] == "memory.bandwidth")
     assert bandwidth["value"] == 2039e9 and bandwidth["units"] == "B/s" and bandwidth["source"]
     assert [entry["kind"] for entry in dse.show("hopper", kind="kernels").to_dict()] == ["kernels"]
+    shown = run("catalog", "show", "A100", "--show", "all").stdout
+    values = report.to_dict()[0]["values"]
+    assert all(field in shown and value["source"] in shown for field, value in values.items())
+    assert "kernels.matrix_efficiency" not in str(report) and report.details == ["kernels", "power"]
     assert_refused(lambda: dse.show("a1000-sxm-80gb"), "a100-sxm-80gb")
     assert "error" in answer("show", {"name": "A100", "folder": "/etc"})
 
