@@ -197,6 +197,14 @@ def test_every_visible_cell_is_in_a_notebook(file):
     assert frame.step_time.is_monotonic_increasing and "recompute" in report.to_csv("best").splitlines()[0]
 
 
+def test_a_report_in_a_notebook_is_text_too(file, monkeypatch):
+    """Consoles of rich that believe to be in a notebook display what they print in place of writing it."""
+    report = report_of(dse.run(file, output=False))
+    text = str(report)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert repr(report) == text and "best by step time" in text
+
+
 def test_shards_return_reports_and_merge_the_whole(file, tmp_path):
     whole = dse.run(file, output=False)
     for shard in ("1/2", "2/2"):
