@@ -10,14 +10,12 @@ from dse.io import percent
 from dse.io.quantities import gib
 from dse.reports import Column, Line, Option, Report, Table, capability
 from dse.reports.options import AnyOption, Devices, Serving, Settings, Software, System, Workload
+from dse.reports.report import NOTHING_FEASIBLE
 
 if TYPE_CHECKING:
     from dse.doors import Study
     from dse.measured.uncertainty.intervals import DesignIntervals
     from dse.views import Explanation
-
-#: Exit status of a design that cannot run.
-_INFEASIBLE = 1
 
 _Metric = Annotated[
     str | None, Option("Metric whose elasticities are shown [default: step_time; of serving request_latency].")
@@ -103,7 +101,7 @@ def _explained(request: DesignRequest, metric: str | None, uncertainty: bool) ->
     document |= {"outside": uncalibrated, "cautions": [*cautions, *estimates], "changes": changes}
     document |= {"basis": _basis(request, uncalibrated, list(bounds))}
     notes = [*request.readings, *chip_notes(design)]
-    return Report(document, sections, notes, status=0 if explanation.feasible else _INFEASIBLE)
+    return Report(document, sections, notes, status=0 if explanation.feasible else NOTHING_FEASIBLE)
 
 
 def _change_sections(changes: list[Change], explanation: Explanation) -> list[Table | Line]:

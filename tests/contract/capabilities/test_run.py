@@ -221,6 +221,17 @@ def test_nothing_feasible_is_a_report_too():
     assert report.status == 1 and "a constraint of the sweep is not met" in str(report) and not report["best"]
 
 
+def test_near_ties_are_one_row_and_a_line():
+    """Designs whose times differ by less than 0.2 % along one axis; the document has all of them."""
+    axes = {"tp": [2, 8], "memory.bandwidth": ["2 TB/s", "2.00001 TB/s", "2.00002 TB/s"], "recompute": ["full"]}
+    sections = {name: value for name, value in SECTIONS.items() if name not in ("constraints", "output")}
+    report = report_of(dse.run({**sections, "axes": axes}, output=False))
+    assert len(report["best"]) > len(report.table("best").rows)
+    assert re.search(r"as good as row 1: memory\.bandwidth .* within 0\.2 %", str(report))
+    each = report_of(dse.run({**sections, "axes": axes}, output=False, keep="best"))
+    assert len(each["best"]) == len(each.table("best").rows) == 3, "each is the best mapping of a machine"
+
+
 # --- progress
 
 
