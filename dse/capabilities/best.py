@@ -45,6 +45,28 @@ def axis_columns(labels: Sequence[Mapping[str, Any]]) -> tuple[list[Column], str
     return columns, f"same for all: {', '.join(common_values)}" if common_values else ""
 
 
+def folded(
+    labels: Sequence[Mapping[str, Any]], values: Sequence[float], folds: bool = True
+) -> tuple[list[int], list[Line]]:
+    """Return the positions of the rows to show of designs, and a line on each near-tie that a row stands for.
+
+    Args:
+        labels: of each design, name of an axis → value, the best first.
+        values: of the objective, of each design.
+        folds: False to show all designs.
+    """
+    from dse.views.near_ties import fold_near_ties
+
+    if not folds:
+        return list(range(len(labels))), []
+    rows = fold_near_ties(labels, values)
+    notes = [
+        (rank, row.note(SHORT.get(row.axis, row.axis), functools.partial(label_text, row.axis)))
+        for rank, row in enumerate(rows, start=1)
+    ]
+    return [row.first for row in rows], [Line(f"as good as row {rank}: {note}") for rank, note in notes if note]
+
+
 def reason_sections(reasons: Mapping[str, int], study: Study, has_lines: bool = True) -> list[Line | Table]:
     """Return a line for each of the main reasons of infeasibility, and the table of all as a detail.
 

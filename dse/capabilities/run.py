@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.best import NOTHING_FEASIBLE, axis_columns, draw_figures, reason_sections
+from dse.capabilities.best import NOTHING_FEASIBLE, axis_columns, draw_figures, folded, reason_sections
 from dse.errors import InputError
 from dse.io import counted, digits, percent, quantity, seconds as seconds_text
 from dse.io.quantities import GIB
@@ -294,16 +294,20 @@ def best_sections(
     """
     if not summary.best:
         return []
-    axes, common_values = axis_columns([design.labels | design.work for design in summary.best])
+    labels = [design.labels | design.work for design in summary.best]
+    # Rows of unlike workloads, and of machines with their best mapping each, are answers of their own.
+    is_ranking = not summary.each_work and not (summary.keep == "best" and summary.points)
+    positions, ties = folded(labels, [design.value for design in summary.best], is_ranking)
+    axes, common_values = axis_columns([labels[position] for position in positions])
     shares = _shares(summary)
-    # Near-ties: rows whose values differ by less than the model can tell would be folded here.
     rows = [
         {
-            **design.labels, **design.work, **design.metrics, "rank": rank, "objective": design.value,
-            "probability_best": probabilities.get(design.index),
-            **{f"share_{name}": values[rank - 1] for name, values in shares.items()},
+            **labels[position], **summary.best[position].metrics, "rank": rank,
+            "objective": summary.best[position].value,
+            "probability_best": probabilities.get(summary.best[position].index),
+            **{f"share_{name}": values[position] for name, values in shares.items()},
         }
-        for rank, design in enumerate(summary.best, start=1)
+        for rank, position in enumerate(positions, start=1)
     ]  # fmt: skip
     columns = [Column("", "rank"), *axes, *_objective_columns(summary), *_metric_columns(summary)]
     if all(design.index in probabilities for design in summary.best):
@@ -311,7 +315,7 @@ def best_sections(
     columns += [Column(f"{name} %", f"share_{name}", _in_per_cent(1), spare=True) for name in shares]
     lines = [heading(f"best by {summary.objective.replace('_', ' ')}{_ranking_text(summary)}")]
     lines += [Line(text) for text in (summary.work, common_values) if text]
-    return [*lines, Table("best", columns, rows), *map(caution, summary.best_cautions)]
+    return [*lines, Table("best", columns, rows), *ties, *map(caution, summary.best_cautions)]
 
 
 def _ranking_text(summary: Summary) -> str:

@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.best import INTERRUPTED, NOTHING_FEASIBLE, axis_columns, draw_figures, reason_sections
+from dse.capabilities.best import INTERRUPTED, NOTHING_FEASIBLE, axis_columns, draw_figures, folded, reason_sections
 from dse.errors import InputError
 from dse.io import counted, quantity, seconds as seconds_text, setting
 from dse.reports import Column, Line, Option, Report, Table, capability, caution, heading
@@ -252,15 +252,19 @@ def _best_sections(outcome: SearchOutcome, problem: Problem) -> list[Section]:
         cells = tuple(column.text(row) for column in columns)
         methods = methods_by_cells.setdefault(cells, row | {"found by": []})["found by"]
         methods += [design.method] if design.method not in methods else []
+    distinct = list(methods_by_cells.values())[:_MAX_ROWS]
+    axis_names = [column.key for column in axes]
+    row_labels = [{name: row[name] for name in axis_names} for row in distinct]
+    positions, ties = folded(row_labels, [row[outcome.objectives[0]] for row in distinct], is_feasible)
     rows = [
-        row | {"rank": rank, "found by": ", ".join(row["found by"])}
-        for rank, row in enumerate(list(methods_by_cells.values())[:_MAX_ROWS], start=1)
+        distinct[position] | {"rank": rank, "found by": ", ".join(distinct[position]["found by"])}
+        for rank, position in enumerate(positions, start=1)
     ]
     columns = [Column("", "rank"), *columns, Column("found by", "found by", left=True, prose=True)]
     title = f"best designs by {name}{_polish_note(problem)}"
     sections: list[Section] = [heading(title if is_feasible else "no feasible design found; the nearest misses")]
     sections += [Line(common_values)] if common_values else []
-    sections.append(Table("best", columns, rows))
+    sections += [Table("best", columns, rows), *ties]
     return [*sections, _methods_table(outcome, problem)] if is_feasible else sections
 
 

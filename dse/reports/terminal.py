@@ -61,7 +61,8 @@ def print_report(report: Report, shown: Sequence[str] = ()) -> None:
 def plain_text(report: Report, shown: Sequence[str] = (), width: int = _FILE_WIDTH) -> str:
     """Return a report as text without colours, with its notes at the end."""
     out = io.StringIO()
-    _print_sections(_Console(file=out, width=width, color_system=None), report, shown)
+    text_console = _Console(file=out, width=width, color_system=None, force_jupyter=False)
+    _print_sections(text_console, report, shown)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     return "\n".join([*lines, *report.notes]).strip("\n")
 

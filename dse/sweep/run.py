@@ -111,7 +111,7 @@ def labelled_designs(spec: Source, **options: Any) -> Labelled:
     """Run a sweep for its designs alone: labelled arrays without summary, cautions and attributes, and no file.
 
     Args:
-        spec: path of a specification, a specification, or a grid.
+        spec: path of a specification, its sections as a dictionary, a specification, or a grid.
         **options: other fields of :class:`~dse.sweep.job.RunOptions` than ``output``.
 
     Raises:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from xarray.core.groupby import DatasetGroupBy
 
+    from dse.reports import Report
+
 
 @functools.cache
 def register() -> None:
@@ -55,6 +57,18 @@ class DesignAccessor:
     def _rows(self) -> DesignRows:
         """The designs, numbered."""
         return DesignRows(self._results)
+
+    @property
+    def report(self) -> Report:
+        """What ``dse run`` prints of these results, as :func:`dse.run` and :func:`dse.merge` returned them.
+
+        >>> import dse
+        >>> dse.run("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3").dse.report["n_designs"]
+        34716
+        """
+        from dse.reports.datasets import report_of
+
+        return report_of(self._results)
 
     def best(self, *names: str, by: str | None = None) -> xr.Dataset:
         """Return the best feasible design for each combination of labels.

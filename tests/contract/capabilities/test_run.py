@@ -197,6 +197,14 @@ def test_every_visible_cell_is_in_a_notebook(file):
     assert frame.step_time.is_monotonic_increasing and "recompute" in report.to_csv("best").splitlines()[0]
 
 
+def test_a_report_in_a_notebook_is_text_too(file, monkeypatch):
+    """Consoles of rich that believe to be in a notebook display what they print in place of writing it."""
+    report = report_of(dse.run(file, output=False))
+    text = str(report)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert repr(report) == text and "best by step time" in text
+
+
 def test_shards_return_reports_and_merge_the_whole(file, tmp_path):
     whole = dse.run(file, output=False)
     for shard in ("1/2", "2/2"):
@@ -211,6 +219,17 @@ def test_shards_return_reports_and_merge_the_whole(file, tmp_path):
 def test_nothing_feasible_is_a_report_too():
     report = report_of(dse.run({**SECTIONS, "constraints": ["peak_memory <= '1 GiB'"]}, output=False))
     assert report.status == 1 and "a constraint of the sweep is not met" in str(report) and not report["best"]
+
+
+def test_near_ties_are_one_row_and_a_line():
+    """Designs whose times differ by less than 0.2 % along one axis; the document has all of them."""
+    axes = {"tp": [2, 8], "memory.bandwidth": ["2 TB/s", "2.00001 TB/s", "2.00002 TB/s"], "recompute": ["full"]}
+    sections = {name: value for name, value in SECTIONS.items() if name not in ("constraints", "output")}
+    report = report_of(dse.run({**sections, "axes": axes}, output=False))
+    assert len(report["best"]) > len(report.table("best").rows)
+    assert re.search(r"as good as row 1: memory\.bandwidth .* within 0\.2 %", str(report))
+    each = report_of(dse.run({**sections, "axes": axes}, output=False, keep="best"))
+    assert len(each["best"]) == len(each.table("best").rows) == 3, "each is the best mapping of a machine"
 
 
 # --- progress
