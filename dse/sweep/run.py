@@ -119,6 +119,9 @@ def labelled_designs(spec: str | Path | SweepSpec | Grid, **options: Any) -> Lab
         spec: path of a specification, a specification, or a grid.
         **options: other fields of :class:`~dse.sweep.job.RunOptions` than ``output``.
 
+    Returns:
+        Labelled arrays, as of :func:`perform`.
+
     Raises:
         InputError: for bad input, before any evaluation.
 
