@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.2.0"
@@ -17,13 +18,11 @@ __version__ = "0.2.0"
 _PUBLIC = {
     "compare": "dse.views.difference",
     "design": "dse.designs.composing",
-    "evaluate": "dse.doors.scalars",
     "explain": "dse.views.explanation",
     "open_results": "dse.sweep.results.files",
     "overview": "dse.sweep.results.files",
     "predict": "dse.measured.comparison",
     "run": "dse.measured.decisions.running",
-    "serve": "dse.doors.scalars",
     "serve_pools": "dse.doors.pools",
     "validate": "dse.measured.comparison",
     "value_and_grad": "dse.sweep.engine.gradients",
@@ -53,8 +52,15 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    folder = Path(__file__).parent
+    if name.startswith("_") or (folder / name).exists() or (folder / f"{name}.py").exists():  # a module to be imported
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = importlib.import_module("dse.capabilities").function(name)
+    setattr(sys.modules[__name__], name, value)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    from dse.capabilities import MODULES
+
+    return sorted({*__all__, *MODULES})

@@ -143,6 +143,14 @@ class IncompleteError(InputError, RuntimeError):
     """
 
 
+class Stopped(Exception):  # noqa: N818 - what happened, not an error
+    """Work that was stopped; what it has finished is kept, and the same call resumes it.
+
+    >>> issubclass(Stopped, InputError)
+    False
+    """
+
+
 class Notice(UserWarning):
     """Warning of a valid input with an unexpected effect, which the command line prints on standard error.
 

@@ -1,6 +1,4 @@
-"""The command line: parses, calls, prints.
-
-Each command is a file of its own; those of the lab, and of others, join by entry points (:mod:`dse.cli.panels`).
+"""The command line: a command for each capability, and the doors for programs.
 
 Exit status: 0 done, 1 nothing feasible, 2 bad input, 3 a part could not be computed, 130 interrupted, 143 terminated,
 141 where the reader of the output has closed it.
@@ -13,30 +11,14 @@ from typing import Annotated
 import typer
 
 import dse
-from dse.cli import (
-    bench,
-    calibration,
-    catalog,
-    decide,
-    diff,
-    evaluate,
-    examples,
-    launch,
-    merge,
-    names,
-    panels,
-    plan,
-    plot,
-    pools,
-    programs,
-    run,
-    search,
-    trace,
-)
+from dse.capabilities import PANELS, capabilities, faults
+from dse.cli import programs
+from dse.cli.commands import command
 from dse.cli.usage import Command, Commands
 from dse.io import fuse_outputs
 from dse.io.interruption import end
 from dse.io.terminal import filter_output
+from dse.reports.terminal import note
 
 app = typer.Typer(
     name="dse",
@@ -64,30 +46,29 @@ def _options(
     fuse_outputs()
 
 
-#: Panel of the help → name → command.
-PANELS = panels.with_plugins({
-    "Ask": {
-        "evaluate": evaluate.evaluate, "run": run.run, "search": search.search, "decide": decide.decide,
-        "predict": calibration.predict,
-    },
-    "Serve": {"plan": plan.plan, "pools": pools.pools},
-    "Compare with reality": {"validate": calibration.validate},
-    "Show": {
-        "plot": plot.plot, "diff": diff.diff, "trace": trace.trace,
-        "launch": launch.launch,
-    },
-    "Manage": {
-        "list": names.names, "catalog": catalog.app, "examples": examples.app, "merge": merge.merge,
-        "serve-api": programs.serve_api, "mcp": programs.mcp, "bench": bench.bench,
-    },
-})  # fmt: skip
+#: Groups of commands, such as ``dse catalog list``, by name.
+_GROUPS: dict[str, typer.Typer] = {}
 
-for _panel, _commands in PANELS.items():
-    for _name, _command in _commands.items():
-        if isinstance(_command, typer.Typer):
-            app.add_typer(_command, name=_name, rich_help_panel=_panel)
-        else:
-            app.command(_name, cls=Command, rich_help_panel=_panel)(_command)
+
+def _add_commands() -> None:
+    """Add a command for each capability, by panel; a name of two words is a command of a group."""
+    made = capabilities().values()
+    panels = dict.fromkeys((*PANELS, *(capability.panel for capability in made)))
+    for panel in panels:
+        for capability in (one for one in made if one.panel == panel):
+            group, _, name = capability.name.rpartition(" ")
+            if group and group not in _GROUPS:
+                _GROUPS[group] = typer.Typer(help=capability.group_help, no_args_is_help=True, rich_markup_mode=None)
+                app.add_typer(_GROUPS[group], name=group, rich_help_panel=panel)
+            parent = _GROUPS[group] if group else app
+            parent.command(name, cls=Command, rich_help_panel=panel)(command(capability))
+    for name, program in (("serve-api", programs.serve_api), ("mcp", programs.mcp)):
+        app.command(name, cls=Command, rich_help_panel="Manage")(program)
+
+
+_add_commands()
+for _fault in faults():
+    note(_fault)
 
 
 def main() -> None:
@@ -100,4 +81,4 @@ def main() -> None:
     end(0)
 
 
-__all__ = ["PANELS", "app", "main"]
+__all__ = ["app", "main"]

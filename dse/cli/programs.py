@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from dse.cli import show
 from dse.cli.status import report_errors
 from dse.errors import InputError
 from dse.io import install_extra
+from dse.reports.terminal import note
 
 Seconds = Annotated[float, typer.Option(help="Time limit of the work on an answer.", min=1.0, max=3600.0)]
 
@@ -55,7 +55,7 @@ def serve_api(
     except OSError as error:
         got = f"{port}: {os.strerror(error.errno or 0)}"
         raise InputError("--port", got, "a free port", "choose another one") from None
-    show.note(f"http://127.0.0.1:{port}")
+    note(f"http://127.0.0.1:{port}")
     app = application(WorkerPool(seconds), token or "")
     uvicorn.Server(uvicorn.Config(app, http=TimedProtocol, log_level="warning")).run([listener])
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import typer
 
-from dse.cli import show
-from dse.errors import IncompleteError, InputError, Notice
+from dse.errors import IncompleteError, InputError, Notice, Stopped
 from dse.io import install_extra
 from dse.io.interruption import BROKEN_PIPE
+from dse.reports.terminal import note, print_error
 
-NOTHING_FEASIBLE = 1
 BAD_INPUT = 2
 INCOMPLETE = 3
 INTERRUPTED = 130
@@ -68,30 +67,30 @@ def _reported_status(command: Callable[[], int | None]) -> int:
         sys.stdout.flush()
         return status
     except InputError as error:
-        show.error(error)
+        print_error(error)
         return INCOMPLETE if isinstance(error, IncompleteError) else BAD_INPUT
     except BrokenPipeError:
         raise
     except OSError as error:
         if not error.filename:
             return _unwritable_output(error)
-        show.error(
+        print_error(
             InputError(str(error.filename), error.strerror or str(error), "a file that can be used", "check the path")
         )
         return BAD_INPUT
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        show.error(InputError("figures", str(error), "an installation with matplotlib", install_extra("plot")))
+        print_error(InputError("figures", str(error), "an installation with matplotlib", install_extra("plot")))
         return BAD_INPUT
     except RuntimeError as error:
         if not str(error).startswith("NetCDF: "):  # an intact seal, with values that netCDF cannot read
             raise
         got = f"a damaged file: {error}"
-        show.error(InputError("results", got, "results as dse wrote them", "run the sweep again"))
+        print_error(InputError("results", got, "results as dse wrote them", "run the sweep again"))
         return BAD_INPUT
-    except KeyboardInterrupt as interruption:
-        show.note(str(interruption) or "interrupted")
+    except (KeyboardInterrupt, Stopped) as interruption:
+        note(str(interruption) or "interrupted")
         return INTERRUPTED
 
 
@@ -100,7 +99,7 @@ def _show_warning(
 ) -> None:
     """Print a notice of dse as one line, and any other warning as Python does."""
     if issubclass(category, Notice):
-        show.note(str(message))
+        note(str(message))
     else:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
@@ -108,5 +107,5 @@ def _show_warning(
 def _unwritable_output(error: OSError) -> int:
     """Print that standard output cannot be written, as on a full disk, and return the exit status."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    show.error(InputError("standard output", error.strerror or str(error), "space to print to", "free some space"))
+    print_error(InputError("standard output", error.strerror or str(error), "space to print to", "free some space"))
     return BAD_INPUT

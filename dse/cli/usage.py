@@ -8,13 +8,12 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dse.cli import show
-from dse.cli.names import other_names
-from dse.cli.settings import check_one_per_option
+from dse.capabilities.settings import check_one_per_option
 from dse.cli.status import BAD_INPUT, INTERRUPTED, reader_gone
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.io.interruption import BROKEN_PIPE
 from dse.io.terminal import filtered_output
+from dse.reports.terminal import print_error
 
 #: Output of ``dse`` without arguments: three common uses as shell commands.
 PAGE = """\
@@ -87,13 +86,13 @@ class Commands(TyperGroup):
         try:
             status = super().main(args, standalone_mode=False, **options)
         except InputError as error:
-            show.error(error)
+            print_error(error)
             return BAD_INPUT
         except _UsageError as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()  # help, for an empty command line
             else:
-                show.error(usage_error(error))
+                print_error(usage_error(error))
             return BAD_INPUT
         except typer.Abort:
             return INTERRUPTED
@@ -178,6 +177,8 @@ def _value_error(error: Any) -> InputError | None:
     if sign:
         allowed = choices.rstrip(".").replace("'", "").split(", ")
         problem = unknown_name(where, value, allowed, "names")
+        from dse.capabilities.names import other_names
+
         problem.fix = other_names(value) or problem.fix if command == "dse list" else problem.fix
         return problem
     allowed_text = _ALLOWED_BY_ERROR.get(detail["type"])

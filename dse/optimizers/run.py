@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from dse.doors import Study
-from dse.errors import InputError
+from dse.errors import InputError, Stopped
 from dse.io import fuse_outputs, outputs, reporting
 from dse.optimizers import (
     checkpoint,
@@ -43,14 +43,14 @@ from dse.spec.search import read
 from dse.sweep.evaluation import stoppable
 from dse.sweep.grid import vendors
 from dse.sweep.results import files as results, writing
-from dse.sweep.results.files import Labelled
+from dse.sweep.results.labelled import Labelled
 from dse.sweep.store.parts import lock_output, parts_folder
 
 if TYPE_CHECKING:
     import xarray as xr
 
 
-class SearchInterrupted(Exception):  # noqa: N818 - what happened, not an error
+class SearchInterrupted(Stopped):
     """A search was stopped; a rerun goes on from the last checkpoint."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dse.types.display import record_html, record_text
 from dse.types.fields import SHARE, Bounds, Scalar, metadata, record
 
 #: Groups of metrics that results may lack: sweeps write energy by default, of the others what they ask for.
@@ -15,6 +16,8 @@ _TWICE = Bounds(high=2.0)
 @record
 class Metrics:
     """Metrics of one design; parts ``<metric>_<part>`` add up to ``<metric>``."""
+
+    _repr_html_, __repr__ = record_html, record_text
 
     step_time: Scalar = metadata("T", "s", "training step time")
     step_time_forward: Scalar = metadata("", "s", "layer forward compute on the slowest stage")
@@ -65,6 +68,9 @@ class Metrics:
         "", "W", "provisioned power at device limits, system and facility", group=ENERGY
     )
     device_power: Scalar = metadata("", "W", "average board power per device", group=ENERGY)
+    clock_reached: Scalar = metadata(
+        "", "Hz", "core clock of the step: as set, or lower under a stated power limit", group=ENERGY
+    )
     run_time: Scalar = metadata("", "s", "run time without failures")
     run_energy: Scalar = metadata("", "J", "run energy without failures", group=ENERGY)
     tokens_needed: Scalar = metadata("", "1", "tokens of the run, including batch inefficiency", group=RUN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dse.types.choices import Load
+from dse.types.display import record_html, record_text
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS
 
@@ -289,6 +290,8 @@ class Engine:
 class ServingMetrics:
     """Metrics of serving; every total is the sum of its parts ``<total>_<part>``."""
 
+    _repr_html_, __repr__ = record_html, record_text
+
     time_per_output_token: Scalar = metadata("TPOT", "s", "time per output token (TPOT), mean")
     time_per_output_token_matrix: Scalar = metadata("", "s", "matrix and small kernels, decode")
     time_per_output_token_attention: Scalar = metadata("", "s", "attention over the cache, decode")
@@ -350,6 +353,10 @@ class ServingMetrics:
     device_power: Scalar = metadata("", "W", "average board power per device", group=ENERGY)
     decode_power: Scalar = metadata("", "W", "board power per device, decode", group=ENERGY)
     prefill_power: Scalar = metadata("", "W", "board power per device, steps with prefill", group=ENERGY)
+    decode_clock_reached: Scalar = metadata(
+        "", "Hz", "core clock of decode steps: as set, or lower under a stated power limit", group=ENERGY
+    )
+    prefill_clock_reached: Scalar = metadata("", "Hz", "the same of steps with prefill", group=ENERGY)
     time_between_failures: Scalar = metadata("", "s", "mean time between failures, model replica", group=RUN)
     availability: Scalar = metadata("", "1", "availability of a replica", group=RUN, bounds=SHARE)
     device_price: Scalar = metadata("", "USD", "accelerator price", group=MONEY)

@@ -19,6 +19,7 @@ from dse.types import Design, Operator, OperatorKind, Scalar
 
 if TYPE_CHECKING:
     from dse.model.machine.rates import Rates
+    from dse.reports import Report
 
 #: Whole numbers and flags of a system or a stack, which have no elasticity.
 _DISCRETE_LEAVES = frozenset({
@@ -82,6 +83,7 @@ class Explanation:
     elasticities: list[Elasticity]  #: largest first
     reasons: list[Reason]  #: empty for a feasible design
     caution: str  #: limits of validity of the metrics; "" for none
+    design: Design
     study: Study = TRAINING
 
     @property
@@ -105,7 +107,17 @@ class Explanation:
         """True if the host launches a layer's kernels slower than the device executes them."""
         return self.metrics.get("step_time_host", 0.0) > 0.0
 
-    def as_dict(self) -> dict[str, Any]:
+    def report(self) -> Report:
+        """Return the explanation as a report: a short answer, and details."""
+        from dse.reports import Report
+        from dse.views.sections import explanation_sections
+
+        return Report(self.to_dict(), explanation_sections(self, self.design, {}))
+
+    def _repr_html_(self) -> str:
+        return self.report().to_html()
+
+    def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready dictionaries and lists, without values of a meaningless step."""
         explanation = (
             self if self.has_step else dataclasses.replace(self, layer=[], operators=[], phases={}, elasticities=[])
@@ -191,6 +203,7 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
         elasticities=_elasticities(design, slopes),
         reasons=reasons(jax.tree.map(float, numbers.design), metrics, study),
         caution=study.caution_on(metrics, design),
+        design=design,
         study=study,
     )
 

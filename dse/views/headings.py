@@ -1,4 +1,4 @@
-"""Short names of the degrees of a mapping, senses and shares of metrics: common to tables, figures and messages."""
+"""Short names of the degrees of a mapping, and shares among metrics: common to tables, figures and messages."""
 
 from __future__ import annotations
 
@@ -11,20 +11,6 @@ LETTERS = {
     "micro_batch": "mb",
     "virtual_stages": "v",
 }
-
-#: Metrics to maximise, by prefix, suffix or substring of their names.
-MORE_IS_BETTER = (
-    "tokens_per_",
-    "per_second",
-    "mfu",
-    "hfu",
-    "goodput",
-    "share_in_time",
-    "availability",
-    "fits_probability",
-    "concurrency_limit",
-    "time_between_failures",
-)
 
 #: Metrics in per cent.
 IN_PER_CENT = (

@@ -128,7 +128,7 @@ def test_a_design_is_explained():
     bandwidth = next(one for one in found.elasticities if one.parameter == "memory.bandwidth")
     reading = found.metrics["latency_reading"] / found.metrics["latency"]
     assert bandwidth.elasticity == pytest.approx(-reading, rel=1e-4)
-    assert found.operators == found.layer == [] and found.as_dict()["waterfall"]["layer_time"] == []
+    assert found.operators == found.layer == [] and found.to_dict()["waterfall"]["layer_time"] == []
     cannot = explain(one_design(tp=16, **{"memory.capacity": "1 GB"}), "footprint", ANSWERING)
     assert [reason.name for reason in cannot.reasons] == ["too_large", "heads"]
     with pytest.raises(InputError, match="latency"):

@@ -12,7 +12,7 @@ from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
 import dse
-from dse.cli.service.operations import OPERATIONS
+from dse.capabilities import remote_capabilities
 from dse.cli.service.worker import Worker
 
 _ABOUT = (
@@ -26,12 +26,12 @@ def server(worker: Worker) -> Server[Any]:
     """Build the MCP server with a tool per operation, which a worker answers."""
     tools = [
         types.Tool(
-            name=operation.name,
-            description=operation.about,
+            name=name,
+            description=operation.help,
             input_schema=operation.request.model_json_schema(),
             annotations=types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
         )
-        for operation in OPERATIONS.values()
+        for name, operation in remote_capabilities().items()
     ]
 
     async def list_tools(context: Any, request: Any) -> types.ListToolsResult:

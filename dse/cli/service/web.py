@@ -17,10 +17,11 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import dse
-from dse.cli.service.operations import OPERATIONS, Operation
+from dse.capabilities import remote_capabilities
 from dse.cli.service.worker import WorkerPool, refusal
 from dse.errors import InputError
 from dse.io import toml
+from dse.reports import Capability
 
 #: Names of this machine for itself: pages of others that resolve to it are refused.
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -55,7 +56,7 @@ def application(workers: WorkerPool, token: str = "") -> fastapi.FastAPI:
     app.exception_handler(RequestValidationError)(_validation_problem)
     # A thread waits with each request; those of a few more refuse what finds no place.
     threads = anyio.CapacityLimiter(workers.places + 8)
-    for operation in OPERATIONS.values():
+    for operation in remote_capabilities().values():
         _add(app, operation, workers, threads)
 
     @app.get("/", include_in_schema=False)
@@ -65,19 +66,20 @@ def application(workers: WorkerPool, token: str = "") -> fastapi.FastAPI:
     return app
 
 
-def _add(app: fastapi.FastAPI, operation: Operation, workers: WorkerPool, threads: anyio.CapacityLimiter) -> None:
+def _add(app: fastapi.FastAPI, operation: Capability, workers: WorkerPool, threads: anyio.CapacityLimiter) -> None:
     """Add the POST path of an operation to the application."""
 
     async def call(request: Any) -> JSONResponse:
         body = request.model_dump(by_alias=True, exclude_unset=True, mode="json")
-        reply = await anyio.to_thread.run_sync(workers.ask, operation.name, body, limiter=threads)
+        reply = await anyio.to_thread.run_sync(workers.ask, operation.key, body, limiter=threads)
         retry_after = reply.pop("retry_after", None)
         return JSONResponse(
             reply, _CODES.get(reply["status"], 200), {"Retry-After": str(retry_after)} if retry_after else None
         )
 
     call.__annotations__ = {"request": operation.request}
-    app.post(f"/{operation.name}", summary=operation.about, operation_id=operation.name)(call)
+    summary, _, description = operation.help.partition("\n\n")
+    app.post(f"/{operation.key}", summary=summary, description=description, operation_id=operation.key)(call)
 
 
 class _RequestGuard:
@@ -201,7 +203,7 @@ def _problem(
 def _page() -> str:
     """Return the HTML text of the page of operations and fields of their requests."""
     parts = []
-    for operation in OPERATIONS.values():
+    for operation in remote_capabilities().values():
         schema = operation.request.model_json_schema()
         required = schema.get("required", [])
         fields = "".join(
@@ -209,7 +211,7 @@ def _page() -> str:
             f"<dd>{html.escape(field.get('description', ''))}</dd>"
             for name, field in schema["properties"].items()
         )
-        head = f"<h2><code>POST /{operation.name}</code></h2><p>{html.escape(operation.about)}</p>"
+        head = f"<h2><code>POST /{operation.key}</code></h2><p>{html.escape(operation.help)}</p>"
         parts.append(f"{head}<dl>{fields}</dl>")
     schema_link = 'Schemas: <a href="/openapi.json">/openapi.json</a>. Fields with ? may be left out.'
     return f"<!doctype html><title>dse</title><style>{_STYLE}</style><h1>dse</h1><p>{schema_link}</p>{''.join(parts)}"

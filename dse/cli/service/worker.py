@@ -1,26 +1,23 @@
-"""Answers in processes of their own, with limits of time and memory: what takes longer ends with its process.
-
-Each answer of one design says what its predictions rest on (:func:`with_basis`).
-"""
+"""Answers in processes of their own, with limits of time and memory: what takes longer ends with its process."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import multiprocessing
 import os
 import queue
+import sys
 import tempfile
 import threading
 import traceback
+import warnings
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-from dse.cli.service.operations import MOST_DESIGNS, OPERATIONS
-from dse.errors import InputError, unknown_name
+from dse.cli.service.operations import operation, refuse_files
+from dse.errors import InputError, Notice
 from dse.io import toml
 from dse.io.environment import processors
 
@@ -35,75 +32,43 @@ FAILED = 3
 
 
 def answer(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer a request in this process: run its command and return a JSON-ready dictionary.
+    """Answer a request in this process: return the report of its capability as a JSON-ready dictionary.
 
     Args:
         name: of an operation.
-        request: the options of its command.
+        request: its options.
 
     Returns:
-        ``status`` of the command, what it prints as ``document`` and its ``notes``; or ``error`` in four parts.
+        ``status`` of the command, what it prints with ``--json`` as ``document``, and its ``notes``; or ``error`` in
+        four parts.
     """
-    stdout, stderr, remove_paths = io.StringIO(), io.StringIO(), _PathRemover(name)
-    try:
-        toml.check(request, name)
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            contextlib.chdir(folder),
-            contextlib.redirect_stdout(stdout),
-            contextlib.redirect_stderr(stderr),
-        ):
-            remove_paths.folder = folder
-            status = _run(name, request, Path(folder))
-        document = with_basis(name, request, json.loads(remove_paths(stdout.getvalue())))
-        notes = [remove_paths(line.strip()) for line in stderr.getvalue().splitlines() if line.strip()]
-        return {"status": status, "document": document, "notes": notes}
-    except InputError as error:
-        return refusal(2, *map(remove_paths, (error.where, error.got, error.allowed, error.fix)))
+    notes: list[str] = []
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
 
+        def without_folder(text: str) -> str:
+            for path in (os.path.realpath(folder), folder):
+                text = text.replace(f"{path}{os.sep}", "").replace(path, "")
+            return text
 
-class _PathRemover:
-    """Function that removes temporary paths from a text: a document is named as its field."""
-
-    def __init__(self, name: str) -> None:
-        documents = OPERATIONS[name].documents if name in OPERATIONS else {}
-        self.folder, self._files = "", {f"{field}.{kind}": field for field, kind in documents.items()}
-
-    def __call__(self, text: str) -> str:
-        if self.folder:
-            for folder in (os.path.realpath(self.folder), self.folder):
-                text = text.replace(f"{folder}{os.sep}", "").replace(folder, "")
-        for file, field in self._files.items():
-            text = text.replace(file, field)
-        return text
+        try:
+            toml.check(request, name)
+            asked = operation(name)
+            refuse_files(request, name)
+            with warnings.catch_warnings(record=True) as notices, contextlib.redirect_stdout(sys.stderr):
+                warnings.simplefilter("always", Notice)
+                report = asked.answer(request)
+            notes = [str(notice.message) for notice in notices if issubclass(notice.category, Notice)]
+            document, notes = report.to_dict(), [*notes, *report.notes]
+        except InputError as error:
+            return refusal(2, *map(without_folder, (error.where, error.got, error.allowed, error.fix)))
+        text = without_folder(json.dumps({"status": report.status, "document": document, "notes": notes}))
+    reply: dict[str, Any] = json.loads(text)
+    return reply
 
 
 def refusal(status: int, where: str, got: str, allowed: str, fix: str) -> dict[str, Any]:
     """Return the answer (``status``, ``error``) of an error in four parts."""
     return {"status": status, "error": {"where": where, "got": got, "allowed": allowed, "fix": fix}}
-
-
-def _run(name: str, request: Mapping[str, Any], folder: Path) -> int:
-    """Run the command of a request and return its exit status; raise an InputError for an unknown operation."""
-    if name not in OPERATIONS:
-        raise unknown_name("request", name, OPERATIONS, "operations")
-    operation = OPERATIONS[name]
-    arguments = operation.arguments(request, folder)
-    if name == "run":
-        _check_size(arguments)
-    command: Any = operation.command
-    return command.__wrapped__(**arguments) or 0
-
-
-def _check_size(arguments: Mapping[str, Any]) -> None:
-    """Raise an InputError for a sweep of more than ``MOST_DESIGNS`` designs, before any is evaluated."""
-    from dse.sweep import plan
-
-    grid, _ = plan(arguments["sweep"], arguments.get("keep"), any_option=arguments.get("any_option", False))
-    if (designs := grid.n_designs) > MOST_DESIGNS:
-        raise InputError(
-            "run", f"{designs:.3g} designs", f"up to {MOST_DESIGNS:.0e}", "ask for fewer values, or run it with dse run"
-        )
 
 
 class Worker:
@@ -206,24 +171,3 @@ def _serve(pipe: Connection) -> None:
                 fix = "report the request, with what the server printed"
                 reply = refusal(FAILED, name, "a fault of dse", "answers", fix)
             pipe.send_bytes(json.dumps(reply).encode())
-
-
-def with_basis(name: str, request: Mapping[str, Any], document: Any) -> Any:
-    """Return the document of one design with ``basis`` added: label of its predictions, reasons, sources of the fit.
-
-    ``fitted``: within the rows that the stack was fitted to. ``extrapolated``: beyond them, for each reason given.
-    ``uncalibrated``: nobody has fitted the stack. Money and carbon are ``estimated``: prices are not fitted. Values of
-    the catalogue carry their confidence themselves.
-    """
-    if name not in ("evaluate", "serve"):
-        return document
-    from dse.designs.calibrated import ranges
-    from dse.designs.catalog import default_software, entry
-    from dse.measured.uncertainty.bills import METRICS
-
-    serving, workload, system = name == "serve", request["workload"], request["system"]
-    stack = request.get("software") or default_software(system, serving=serving, workload=workload)
-    sources = list(entry("software", stack).value("calibrated.sources") or ())
-    label = "uncalibrated" if not ranges(stack) else "extrapolated" if document["outside"] else "fitted"
-    labels = {metric: "estimated" if metric in METRICS else label for metric in document["intervals"]}
-    return document | {"basis": {"label": label, "why": document["outside"], "sources": sources, "numbers": labels}}

@@ -66,7 +66,7 @@ def test_slow_launches_bind():
     assert {bound for o in told.operators for bound in (o.forward_bound, o.backward_bound)} == {"kernel floor"}
     assert told.host_bound
     assert told.caution.startswith("host launch time (software.host_time) costs")
-    assert told.as_dict()["caution"] == told.caution
+    assert told.to_dict()["caution"] == told.caution
 
 
 def test_the_wait_for_the_host_is_told_beside_the_layer():
@@ -76,7 +76,7 @@ def test_the_wait_for_the_host_is_told_beside_the_layer():
     settings = ("tp=8", "micro_batch=1", "global_batch=512", f"software.host_time={1.01 * seconds / 2.0!r} s")
     words = ["-w", "llama-3-8b", "-s", "eos", "-n", "8", *(word for one in settings for word in ("--set", one))]
     told = CliRunner().invoke(app, ["evaluate", *words, "--no-uncertainty"]).stdout
-    (waits,) = re.findall(r"\(host-bound\): the device waits for ([\d.]+) % of the step", " ".join(told.split()))
+    (waits,) = re.findall(r"host-bound: the device waits for ([\d.]+) % of the step", " ".join(told.split()))
     assert 0.5 < float(waits) < 1.1 and "host launch time" not in told
 
 
@@ -154,6 +154,6 @@ def test_every_reason_has_a_sentence_and_numbers(design):
 
 
 def test_is_json(explained):
-    document = json.loads(json.dumps(explained.as_dict(), allow_nan=False))
+    document = json.loads(json.dumps(explained.to_dict(), allow_nan=False))
     assert document["feasible"] is True and document["reasons"] == []
     assert document["waterfall"]["step_time"][0]["name"] == "forward"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -81,12 +81,15 @@ def _several_settings_error(where: str, got: str, option: str, settings: Sequenc
 
 
 def settings_of(
-    texts: list[str] | None, study: Study, option: str = "--set", to_serve: str = "add --serving"
+    settings: Mapping[str, Any] | Sequence[str] | None,
+    study: Study,
+    option: str = "--set",
+    to_serve: str = "add --serving",
 ) -> dict[str, Any]:
-    """Parse texts ``NAME=VALUE`` to name as written → value.
+    """Parse settings to name as written → value.
 
     Args:
-        texts: what the option states.
+        settings: name → value, or texts ``NAME=VALUE``.
         study: kind of the design.
         option: its name, for errors.
         to_serve: fix for leaves of serving.
@@ -104,6 +107,7 @@ def settings_of(
 
     values: dict[str, Any] = {}
     text_by_path: dict[str, str] = {}
+    texts = [f"{name}={value}" for name, value in settings.items()] if isinstance(settings, Mapping) else settings
     for text in texts or []:
         name, value = split_setting(text, option)
         if name in _OPTIONS:

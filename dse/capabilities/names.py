@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from rich.text import Text
-
-from dse.cli import show
-from dse.cli.options import Json
-from dse.cli.status import NOTHING_FEASIBLE, report_errors
+from dse.reports import Column, Line, Option, Report, Table, capability
+from dse.reports.report import NOTHING_FEASIBLE
 
 if TYPE_CHECKING:
     from dse.doors import Study
+
+#: Columns whose cells may be wrapped, and the column that is left out first.
+_PROSE, _SPARE = ("meaning", "allowed", "values", "where it is empty", "what"), "path"
 
 
 class NameKind(StrEnum):
@@ -27,46 +26,42 @@ class NameKind(StrEnum):
     columns = "columns"
 
 
-@report_errors
+@capability("Manage", "list", path="names")
 def names(
     kind: Annotated[
-        NameKind | None, typer.Argument(help="What to list.", show_default="how many there are of each")
+        NameKind | None, Option("What to list [default: how many there are of each].", is_argument=True)
     ] = None,
     pattern: Annotated[
-        str, typer.Argument(metavar="[PATTERN]", help="Part of a name or of its meaning, or a whole name with * and ?.")
+        str,
+        Option(
+            "Part of a name or of its meaning, or a whole name with * and ?.", is_argument=True, metavar="[PATTERN]"
+        ),
     ] = "",
-    serving: Annotated[bool, typer.Option("--serving", help="Metrics of serving alone.")] = False,
-    as_json: Json = False,
-) -> int:
+    serving: Annotated[bool, Option("Metrics of serving alone.")] = False,
+) -> Report:
     """List all names, with unit, meaning, bounds and default.
 
     Without a kind it prints the number of names of each. Leaves of a design, metrics, axes of sweeps, names of
     constraints and objectives, columns of tables. Exit status 1 when nothing matches.
     """
-    from dse.cli.listing import listing
+    from dse.capabilities.listing import listing
     from dse.doors import STUDIES
 
     studies = [STUDIES["serving"]] if serving else list(STUDIES.values())
     if kind is None:
-        return _overview(studies, as_json)
+        return _overview(studies)
     table = listing(kind, pattern, studies)
-    if as_json:
-        show.document([dict(zip(table.columns, row, strict=True)) for row in table.rows])
-        return 0 if table.rows else NOTHING_FEASIBLE
-    out = show.console()
-    if not table.rows:
-        show.note(f"nothing matches {pattern!r}; {_suggestion(kind, pattern, studies)}")
-        return NOTHING_FEASIBLE
-    out.print(Text(table.what))
-    out.print()
-    prose = [column for column in ("meaning", "allowed", "values", "where it is empty") if column in table.columns]
-    show.print_table(out, table.columns, table.rows, left=table.columns, prose=prose, spare=["path"])
-    return 0
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    if not rows:
+        note = f"nothing matches {pattern!r}; {_suggestion(kind, pattern, studies)}"
+        return Report([], notes=[note], status=NOTHING_FEASIBLE)
+    columns = [Column(name, name, left=True, prose=name in _PROSE, spare=name == _SPARE) for name in table.columns]
+    return Report(rows, [Line(f"{table.what}\n"), Table("names", columns, rows)])
 
 
 def _suggestion(kind: str, pattern: str, studies: Sequence[Study]) -> str:
     """Return a clause for a pattern without a match: a near name of this kind, one of another, or how to list them."""
-    from dse.cli.listing import listing
+    from dse.capabilities.listing import listing
     from dse.errors import ELSEWHERE, nearest, plain
 
     def names_of(kind: str) -> list[str]:
@@ -95,21 +90,17 @@ def other_names(word: str) -> str:
     return f"names of the catalogue: dse catalog list {kind}" if kind else ""
 
 
-def _overview(studies: Sequence[Study], as_json: bool) -> int:
-    """Print number and use of the names of each kind, and the commands that list them; return exit status 0."""
-    from dse.cli.listing import listing
+def _overview(studies: Sequence[Study]) -> Report:
+    """Return number and use of the names of each kind, and the commands that list them."""
+    from dse.capabilities.listing import listing
 
     tables = {kind: listing(kind, studies=studies) for kind in NameKind}
-    if as_json:
-        show.document([{"kind": kind, "names": len(table.rows), "what": table.what} for kind, table in tables.items()])
-        return 0
-    out = show.console()
-    rows = [(kind, f"{len(table.rows):,}", table.what) for kind, table in tables.items()]
-    show.print_table(out, ("kind", "names", "what"), rows, left=("kind", "what"), prose=("what",))
-    out.print()
-    for line in _USAGE_LINES:
-        out.print(Text(line), soft_wrap=True)
-    return 0
+    rows = [{"kind": kind.value, "names": len(table.rows), "what": table.what} for kind, table in tables.items()]
+    columns = [
+        Column("kind", "kind", left=True), Column("names", "names", "{:,}".format),
+        Column("what", "what", left=True, prose=True),
+    ]  # fmt: skip
+    return Report(rows, [Table("kinds", columns, rows), *map(Line, ("", *_USAGE_LINES))])
 
 
 #: Commands that list names, with examples.

@@ -1,0 +1,155 @@
+"""Commands of capabilities: parameters of typer from their options, and a renderer for what they return."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dse.cli.status import report_errors
+from dse.errors import InputError
+from dse.reports import Capability, Report
+from dse.reports.options import REQUIRED, Parameter
+
+
+def _renderers(capability: Capability) -> list[inspect.Parameter]:
+    """Return the parameters that every command has: its details, renderers, and a file of its options."""
+
+    def read(context: typer.Context, request: Path | None) -> None:
+        if request is not None:
+            context.default_map = {**(context.default_map or {}), **read_request(request, capability)}
+
+    details = typer.Option("--show", metavar="DETAIL,…|all", help="Print these details too [default: a short answer].")
+    request = typer.Option(
+        "--request",
+        metavar="FILE",
+        help="Options by name, .toml or .json; those of the command line count first [default: none].",
+        is_eager=True,
+        callback=read,
+    )
+    declared: list[tuple[str, Any, Any, Any]] = [
+        ("shown", str | None, details, None),
+        ("as_json", bool, typer.Option("--json", help="Print one JSON document."), False),
+        ("as_csv", bool, typer.Option("--csv", help="Print the first table, or that of --show, in SI units."), False),
+        ("as_html", bool, typer.Option("--html", help="Print a piece of HTML."), False),
+        ("request", Path | None, request, None),
+    ]
+    taken = {parameter.flag for parameter in capability.parameters}
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+        for name, kind, option, default in declared
+        if not taken & {option.default, *(option.param_decls or ())}
+    ]
+
+
+def command(capability: Capability) -> Any:
+    """Return the function of a command for typer: the capability's options, and those of renderers.
+
+    Args:
+        capability: what the command asks.
+    """
+
+    def call(
+        shown: str | None = None,
+        as_json: bool = False,
+        as_csv: bool = False,
+        as_html: bool = False,
+        request: Path | None = None,
+        **values: Any,
+    ) -> int:
+        is_document = as_json or as_csv or as_html
+        with contextlib.redirect_stdout(sys.stderr) if is_document else contextlib.nullcontext():
+            report = capability.function(**values)
+        _print(report, [] if shown is None else [name.strip() for name in shown.split(",")], as_json, as_csv, as_html)
+        return report.status
+
+    parameters = [*map(_parameter, capability.parameters), *_renderers(capability)]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    call.__doc__, call.__name__ = capability.help, capability.key
+    return report_errors(call)
+
+
+def _parameter(parameter: Parameter) -> inspect.Parameter:
+    """Return a parameter with the declaration that typer reads."""
+    option = parameter.option
+    shared: dict[str, Any] = {"help": option.help, "metavar": option.metavar or None}
+    if option.low is not None or option.high is not None:
+        shared |= {"min": option.low, "max": option.high}
+    kind = parameter.type if option.terminal is None else option.terminal
+    if option.terminal is not None and parameter.default is None:
+        kind = option.terminal | None
+    if option.is_argument:
+        declared: Any = typer.Argument(**shared)
+    else:
+        names = [parameter.flag, *([option.short] if option.short else [])]
+        if option.environment:
+            shared |= {"envvar": option.environment, "show_envvar": True}
+        if option.instead:
+            shared |= {"is_eager": True, "callback": _runs_instead(option.instead)}
+        declared = typer.Option(*names, **shared)
+    default = inspect.Parameter.empty if parameter.default is REQUIRED else parameter.default
+    return inspect.Parameter(
+        parameter.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
+    )
+
+
+def _runs_instead(words: tuple[str, ...]) -> Any:
+    """Return the callback of a switch that runs another command and exits."""
+
+    def run(context: typer.Context, requested: bool) -> None:
+        if requested:
+            context.find_root().command.main(list(words), standalone_mode=False)
+            raise typer.Exit
+
+    return run
+
+
+def _print(report: Report, shown: list[str], as_json: bool, as_csv: bool, as_html: bool) -> None:
+    """Print a report by the renderer that the options name; its notes go to standard error."""
+    from dse.reports import terminal
+
+    chosen = [name for name, is_on in (("--json", as_json), ("--csv", as_csv), ("--html", as_html)) if is_on]
+    if len(chosen) > 1:
+        raise InputError("options", " and ".join(chosen), "one of --json, --csv and --html", "leave the others out")
+    if not chosen:
+        terminal.print_report(report, shown)
+        return
+    for text in report.notes:
+        terminal.note(text)
+    if as_json:
+        terminal.print_document(report.document)
+    elif as_html:
+        print(report.to_html())
+    else:
+        names = [table.name for table in report.tables.values() if table.show in shown] if shown else []
+        print(report.to_csv(names[0] if names else None), end="")
+
+
+def read_request(path: Path, capability: Capability) -> dict[str, Any]:
+    """Return parameter → value, as a command line has it, of the options in a TOML or JSON file.
+
+    Raises:
+        InputError: for a file that cannot be read, and for options that the capability does not have.
+    """
+    from dse.errors import unknown_name
+    from dse.io import inputs, toml
+
+    text = inputs.text(path, "a file of options, .toml or .json")
+    document = json.loads(text) if path.suffix.lower() == ".json" else toml.parse(text, str(path))
+    by_key = {parameter.key: parameter for parameter in capability.parameters}
+    values: dict[str, Any] = {}
+    for key, value in document.items():
+        if key not in by_key:
+            raise unknown_name(str(path), key, by_key, "options")
+        if isinstance(value, dict):  # leaves
+            value = [
+                f"{name}={str(inner).lower() if isinstance(inner, bool) else inner}" for name, inner in value.items()
+            ]
+        values[by_key[key].name] = value
+    return values

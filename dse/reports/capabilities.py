@@ -1,0 +1,201 @@
+"""A capability: a function of ``dse`` that returns a report, with one declaration of its options for every door."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from dse.errors import InputError, unknown_name
+from dse.reports.options import REQUIRED, Parameter, parameters_of
+from dse.reports.report import Report
+
+#: Name of the option that sets leaves of a design.
+SETTINGS = "settings"
+
+#: Largest number of items of a list in a request.
+MOST_ITEMS = 2_000
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Capability:
+    """A function of ``dse``, a command, a path of HTTP and a tool of MCP."""
+
+    name: str  #: as a command: ``evaluate``, ``catalog show``
+    function: Callable[..., Report]
+    panel: str  #: heading of the help: Ask, Serve, Compare with reality, Show, Manage, or one of its own
+    local: str = ""  #: reason why HTTP and MCP do not have it
+    path: str = ""  #: of HTTP, name of MCP and of Python, by default the name
+    group_help: str = ""  #: of the group of commands that it begins
+
+    @property
+    def key(self) -> str:
+        """Name in Python, HTTP and MCP."""
+        return self.path or self.name.replace(" ", "_").replace("-", "_")
+
+    @property
+    def help(self) -> str:
+        """Text of the help: a sentence, and paragraphs below it."""
+        import inspect
+
+        return inspect.getdoc(self.function) or ""
+
+    @functools.cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Parameters with their options."""
+        return parameters_of(self.function)
+
+    @functools.cached_property
+    def keywords(self) -> Any:
+        """Pydantic model of what Python may pass, by names of parameters."""
+        return self._model({parameter.name: (parameter, parameter.type) for parameter in self.parameters})
+
+    @functools.cached_property
+    def request(self) -> Any:
+        """Pydantic model of what HTTP and MCP may ask, by keys; options that name files are left out."""
+        return self._model(
+            {
+                parameter.key: (parameter, parameter.remote_type)
+                for parameter in self.parameters
+                if not parameter.reason_local
+            }
+        )
+
+    def _model(self, fields: Mapping[str, tuple[Parameter, Any]]) -> Any:
+        """Return the pydantic model of some parameters by their names in it."""
+        import pydantic
+
+        def field(parameter: Parameter, kind: Any, alias: str) -> tuple[Any, Any]:
+            option = parameter.option
+            limits: dict[str, Any] = {} if option.low is None else {"ge": option.low}
+            limits |= {} if option.high is None else {"le": option.high}
+            about = pydantic.Field(alias=alias, description=option.help, **limits)
+            annotation: Any = Annotated[_plain(kind), about]
+            return annotation, ... if parameter.default is REQUIRED else parameter.default
+
+        definitions: dict[str, Any] = {
+            parameter.name: field(parameter, kind, alias) for alias, (parameter, kind) in fields.items()
+        }
+        settings = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+        return pydantic.create_model(f"{self.key}_request", __config__=settings, **definitions)
+
+    def call(self, *arguments: Any, **keywords: Any) -> Report:
+        """Return the report of arguments in Python.
+
+        Options have the names of the function's parameters, or those of requests. Where the capability sets values
+        of a design, other keywords are leaves: ``tp=8``.
+
+        Raises:
+            InputError: for unknown options and values that do not fit.
+        """
+        names = [parameter.name for parameter in self.parameters]
+        if len(arguments) > len(names):
+            raise InputError(f"dse.{self.key}", f"{len(arguments)} arguments", ", ".join(names), "name the options")
+        values: dict[str, Any] = dict(zip(names, arguments, strict=False))
+        by_key = {parameter.key: parameter.name for parameter in self.parameters}
+        leaves = {}
+        for keyword, value in keywords.items():
+            name = keyword if keyword in names else by_key.get(keyword)
+            if name is None and SETTINGS in names:
+                leaves[keyword] = value
+            elif name is None:
+                raise unknown_name(f"dse.{self.key}", keyword, names, "options")
+            elif name in values:
+                raise InputError(f"dse.{self.key}", f"{name} twice", "each option once", "remove one of them")
+            else:
+                values[name] = value
+        if leaves:
+            values[SETTINGS] = _with_leaves(values.get(SETTINGS), leaves)
+        return self.function(**self._checked(self.keywords, values, f"dse.{self.key}"))
+
+    def answer(self, request: Mapping[str, Any]) -> Report:
+        """Return the report of a request of HTTP or MCP, or of a file.
+
+        Raises:
+            InputError: for what the schema does not allow.
+        """
+        held = {
+            parameter.name: parameter.option.remote
+            for parameter in self.parameters
+            if parameter.reason_local and parameter.option.remote is not REQUIRED
+        }
+        return self.function(**held, **self._checked(self.request, request, self.name))
+
+    @staticmethod
+    def _checked(model: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Return parameter → checked value of the options that are given; raise an InputError for others."""
+        import pydantic
+
+        try:
+            checked = model.model_validate(dict(values))
+        except pydantic.ValidationError as error:
+            faults = error.errors(include_url=False)
+            fault = next((one for one in faults if one["type"] == "extra_forbidden"), faults[0])
+            place = ".".join(map(str, fault["loc"]))
+            fields = {field.alias or name: field for name, field in model.model_fields.items()}
+            if fault["type"] == "extra_forbidden":
+                raise unknown_name(where, place, fields, "options") from None
+            about = str(fields[str(fault["loc"][0])].description)
+            if fault["type"] == "missing":
+                raise InputError(f"{where}: {place}", "none", about, "add it") from None
+            raise InputError(f"{where}: {place}", repr(fault["input"])[:200], fault["msg"], about) from None
+        return {name: getattr(checked, name) for name in checked.model_fields_set}
+
+
+def _plain(kind: Any) -> Any:
+    """Return a type for pydantic, with a limit on the length of a list."""
+    import typing
+
+    import pydantic
+
+    kinds = typing.get_args(kind) if typing.get_origin(kind) is not None else ()
+    if any(typing.get_origin(inner) in (list, Sequence) for inner in (kind, *kinds)):
+        return Annotated[kind, pydantic.Field(max_length=MOST_ITEMS)]
+    return kind
+
+
+def _with_leaves(settings: Any, leaves: Mapping[str, Any]) -> Any:
+    """Return settings with further leaves, in the form that they have."""
+    if settings is None or isinstance(settings, Mapping):
+        return {**(settings or {}), **leaves}
+    return [*settings, *(f"{name}={value}" for name, value in leaves.items())]
+
+
+def capability(
+    panel: str, name: str = "", *, local: str = "", path: str = "", door: str = "", group_help: str = ""
+) -> Callable[[Callable[..., Report]], Callable[..., Any]]:
+    """Return the decorator that makes a function a capability, which its attribute ``capability`` is.
+
+    Args:
+        panel: heading of the help.
+        name: as a command, by default the function's.
+        local: reason why HTTP and MCP do not have it.
+        path: name in Python, HTTP and MCP, by default the command's.
+        group_help: help of the group of commands that its name begins.
+        door: ``module:function`` that takes a design in its place: ``dse.evaluate(design)`` is pure.
+    """
+
+    def decorate(function: Callable[..., Report]) -> Callable[..., Any]:
+        made = Capability(name or function.__name__.replace("_", "-"), function, panel, local, path, group_help)
+
+        @functools.wraps(function)
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if door and len(arguments) == 1 and not keywords and not isinstance(arguments[0], str):
+                return _door(door)(*arguments)
+            return made.call(*arguments, **keywords)
+
+        call.capability = made  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+@functools.cache
+def _door(text: str) -> Callable[..., Any]:
+    """Import the function that ``module:function`` names."""
+    import importlib
+
+    module, _, name = text.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function

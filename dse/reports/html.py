@@ -1,0 +1,60 @@
+"""Reports as HTML, for notebooks and pages."""
+
+from __future__ import annotations
+
+import html
+import itertools
+from collections.abc import Iterable
+
+from dse.io import markup
+from dse.reports.report import Report
+from dse.reports.tables import Column, Line, Section, Style, Table
+
+_STYLE = (
+    f"{markup.STYLE}.dse .bar{{background:#4477aa;height:.7em;min-width:1px}}.dse .caution{{color:#a65e00}}"
+    ".dse .fault{color:#b00020}.dse p{margin:.3em 0}.dse .strong{font-weight:bold;margin-top:.8em}"
+    ".dse pre{margin:.3em 0}"
+)
+
+#: Width of a full bar, em.
+_BAR = 12.0
+
+
+def html_text(report: Report) -> str:
+    """Return a report as a piece of HTML: what is always shown, then each detail folded."""
+    parts = [f"<style>{_STYLE}</style>", _sections(section for section in report.sections if not section.show)]
+    for detail in report.details:
+        inner = _sections(section for section in report.sections if section.show == detail)
+        parts.append(f"<details><summary>{html.escape(detail)}</summary>{inner}</details>")
+    parts += [_paragraph(Line(text, Style.caution)) for text in report.notes]
+    parts += [_paragraph(Line(str(path))) for path in itertools.chain(report.files, report.figures)]
+    return f'<div class="dse">{"".join(parts)}</div>'
+
+
+def _sections(sections: Iterable[Section]) -> str:
+    """Return sections as HTML."""
+    return "".join(_table(section) if isinstance(section, Table) else _paragraph(section) for section in sections)
+
+
+def _paragraph(line: Line) -> str:
+    """Return a line of text as HTML."""
+    if line.style == Style.verbatim:
+        return f"<pre>{html.escape(line.text)}</pre>"
+    text = html.escape(line.text.strip()).replace("\n", "<br>")
+    return f'<p class="{line.style}">{text}</p>' if text else ""
+
+
+def _table(table: Table) -> str:
+    """Return a table as HTML, with its title."""
+    title = _paragraph(Line(table.title, Style.strong)) if table.title else ""
+    rows = [[_cell(column, row) for column in table.visible] for row in table.rows]
+    headings, left = [column.heading for column in table.visible], [column.left for column in table.visible]
+    return title + markup.table(headings, rows, left)
+
+
+def _cell(column: Column, row: object) -> str:
+    """Return the content of a cell as HTML; a share as a bar."""
+    if column.bar:
+        width = _BAR * float(column.value(row) or 0.0)
+        return f'<div class="bar" style="width:{width:.2f}em"></div>'
+    return html.escape(column.text(row))

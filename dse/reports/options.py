@@ -1,0 +1,178 @@
+"""One declaration of an option, from which every door takes what it needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin
+
+#: Where an option has no default.
+REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """What an option of a capability is, next to its type and default: ``Annotated[int | None, Option(…)]``."""
+
+    help: str  #: one sentence; with ``[default: …]`` at its end where the default does not say what happens
+    flag: str = ""  #: in a command line, by default ``--`` and the parameter's name
+    short: str = ""  #: letter of a command line, ``-n``
+    metavar: str = ""  #: what a command line writes for the value
+    low: float | None = None  #: smallest value
+    high: float | None = None  #: largest value
+    is_argument: bool = False  #: stands in a command line without a flag
+    terminal: Any = None  #: type in a command line where it is another one
+    section: str = ""  #: heading of the page of options
+    local: str = ""  #: reason why HTTP and MCP do not have it; a file says so by its type
+    remote: Any = REQUIRED  #: value that it has there, by default its default
+    environment: str = ""  #: environment variable that a command line reads
+    instead: tuple[str, ...] = ()  #: of a switch: words of the command that runs in place of this one
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """An option as a parameter of a capability's function."""
+
+    name: str  #: of the parameter
+    option: Option
+    type: Any
+    default: Any = REQUIRED
+
+    @property
+    def key(self) -> str:
+        """Name in requests and files: that of the flag, with underscores."""
+        return (self.option.flag.partition("/")[0].removeprefix("--") or self.name).replace("-", "_")
+
+    @property
+    def flag(self) -> str:
+        """Flag of a command line; of a switch that is on by default also the one that turns it off."""
+        if self.option.flag:
+            return self.option.flag
+        flag = f"--{self.name.replace('_', '-')}"
+        return f"{flag}/--no-{flag[2:]}" if self.default is True else flag
+
+    @property
+    def remote_type(self) -> Any:
+        """Type without files, None for nothing else."""
+        inner = [kind for kind in _members(self.type) if not _is_path(kind)]
+        return functools.reduce(operator.or_, inner) if set(inner) - {type(None), bool} or inner == [bool] else None
+
+    @property
+    def reason_local(self) -> str:
+        """Reason why HTTP and MCP lack it, "" where they have it."""
+        if self.option.instead:
+            return f"is dse {' '.join(self.option.instead)}"
+        return self.option.local or ("names a file of this machine" if self.remote_type is None else "")
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the only one."""
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _is_path(kind: Any) -> bool:
+    """Return True for a type that is or contains ``Path``."""
+    return kind is Path or any(_is_path(inner) for inner in get_args(kind))
+
+
+def parameters_of(function: Any) -> tuple[Parameter, ...]:
+    """Return the parameters of a function that declares its options.
+
+    Raises:
+        TypeError: for a parameter without an :class:`Option`.
+    """
+    import inspect
+
+    hints = typing.get_type_hints(function, include_extras=True)
+    parameters = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind, option = _declared(hints[name])
+        if option is None:
+            raise TypeError(f"{function.__module__}.{function.__name__}: {name} has no Option")
+        default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
+        parameters.append(Parameter(name, option, kind, default))
+    return tuple(parameters)
+
+
+def _declared(hint: Any) -> tuple[Any, Option | None]:
+    """Return type and option of an annotation, of which a member of a union may have the option."""
+    if get_origin(hint) is Annotated:
+        kind, *annotations = get_args(hint)
+        return kind, next((item for item in annotations if isinstance(item, Option)), None)
+    pairs = [_declared(member) for member in _members(hint)] if len(_members(hint)) > 1 else []
+    option = next((option for _, option in pairs if option), None)
+    return functools.reduce(operator.or_, [kind for kind, _ in pairs]) if option else hint, option
+
+
+# --- options common to several capabilities
+
+Force = Annotated[bool, Option("Replace a file that dse has not written.", local="writes no file there")]
+Fresh = Annotated[
+    bool, Option("Start over, without results of an earlier run.", local="nothing is kept there", remote=True)
+]
+Figure = Annotated[
+    bool, Option("Draw the figures that suit the results.", local="writes no figure there", remote=False)
+]
+OfferAny = Annotated[
+    bool, Option("Offer mapping options that the stack lacks, and stacks of other vendors.", flag="--any-option")
+]
+ShowProgress = Annotated[
+    bool, Option("Show progress on standard error.", local="answers when it has finished", remote=False)
+]
+
+#: Specification of a sweep, a search or pools.
+Specification = Annotated[
+    Path | Mapping[str, Any],
+    Option(
+        "Specification, example:NAME, or its sections as a dictionary.",
+        is_argument=True,
+        metavar="SPEC.toml",
+        terminal=Path,
+    ),
+]
+
+#: Options of a design.
+_DESIGN = "design"
+Workload = Annotated[str, Option("Workload, by its name in the catalogue.", short="-w", section=_DESIGN)]
+System = Annotated[str, Option("System or accelerator, by its name in the catalogue.", short="-s", section=_DESIGN)]
+Settings = Annotated[
+    Mapping[str, Any] | Sequence[str] | None,
+    Option(
+        "Set any value of the design: tp=8, recompute=full, …",
+        flag="--set",
+        metavar="NAME=VALUE",
+        terminal=list[str],
+        section=_DESIGN,
+    ),
+]
+Devices = Annotated[int | None, Option("Number of devices [default: tp x cp x pp x dp].", short="-n", section=_DESIGN)]
+Software = Annotated[
+    str | None, Option("Software stack [default: by chip, kind of model and measured rows].", section=_DESIGN)
+]
+AnyOption = Annotated[
+    bool,
+    Option("Allow mapping options that the stack lacks, and stacks of another vendor.", section=_DESIGN),
+]
+Serving = Annotated[bool, Option("Serve requests instead of training.", section=_DESIGN)]
+
+#: Arguments of a decision between designs.
+Designs = Annotated[
+    Sequence[str],
+    Option(
+        "Designs: SYSTEM, SYSTEM,tp=8,… or tp=8,… each; or a results file, for its best.",
+        is_argument=True,
+        metavar="A B …",
+        terminal=list[str],
+    ),
+]
+CommonWorkload = Annotated[
+    str | None, Option("Workload of designs without their own [default: none].", flag="--workload", short="-w")
+]
+CommonSystem = Annotated[
+    str | None, Option("System of designs without their own [default: none].", flag="--system", short="-s")
+]

@@ -1,0 +1,108 @@
+"""Contents of a report: tables whose columns say what a cell is and how it is written, and lines of text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    >>> column = Column("step", "step_time", lambda seconds: f"{seconds:.1f} s")
+    >>> column.text({"step_time": 1.25}), column.value({"step_time": 1.25}), column.text({"step_time": None})
+    ('1.2 s', 1.25, '')
+    """
+
+    heading: str
+    key: str  #: name of the value in a row, in SI units, by which CSV and data frames have it
+    format: Callable[[Any], str] = str  #: value → text of a cell; of None the text is empty
+    left: bool = False  #: left-aligned
+    prose: bool = False  #: may be wrapped
+    spare: bool = False  #: left out where there is no room
+    bar: bool = False  #: a share (0 to 1), drawn as a bar
+    hidden: bool = False  #: in CSV and data frames alone
+    row_text: Callable[[Any], str] | None = None  #: row → text of the cell, where the value alone does not say it
+
+    def value(self, row: Any) -> Any:
+        """Return the value of a row, a mapping or a record, in SI units; None where it has none."""
+        return row.get(self.key) if isinstance(row, Mapping) else getattr(row, self.key)
+
+    def text(self, row: Any) -> str:
+        """Return the text of a row's cell."""
+        if self.row_text is not None:
+            return self.row_text(row)
+        value = self.value(row)
+        return "" if value is None else self.format(value)
+
+
+def bar(key: str) -> Column:
+    """Return the column that draws a share (0 to 1) as a bar of up to 40 characters, where there is room."""
+    return Column("", key, lambda share: "█" * round(40 * share), left=True, spare=True, bar=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of values with columns that write them."""
+
+    name: str  #: by which CSV and data frames find it
+    columns: Sequence[Column]
+    rows: Sequence[Any]  #: mappings, or records with the columns' keys as fields
+    title: str = ""
+    show: str = ""  #: detail that it belongs to; "" for what is always shown
+    keys: int = 1  #: number of columns that name a row
+
+    @property
+    def visible(self) -> list[Column]:
+        """Columns that people see."""
+        return [column for column in self.columns if not column.hidden]
+
+    def cells(self) -> list[list[str]]:
+        """Return the texts of all visible cells, row by row."""
+        return [[column.text(row) for column in self.visible] for row in self.rows]
+
+    def values(self) -> list[dict[str, Any]]:
+        """Return key → value in SI units of each row, without bars."""
+        columns = [column for column in self.columns if not column.bar]
+        return [{column.key: column.value(row) for column in columns} for row in self.rows]
+
+
+class Style(StrEnum):
+    """Styles of lines."""
+
+    plain = "plain"
+    strong = "strong"  #: a heading
+    caution = "caution"
+    fault = "fault"  #: why a design cannot run
+    verbatim = "verbatim"  #: to be copied: never wrapped
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line of text, or several."""
+
+    text: str
+    style: Style = Style.plain
+    show: str = ""  #: detail that it belongs to; "" for what is always shown
+
+
+def caution(text: str, show: str = "") -> Line:
+    """Return a line that warns."""
+    return Line(text, Style.caution, show)
+
+
+def heading(text: str, show: str = "") -> Line:
+    """Return a line that is a heading."""
+    return Line(text, Style.strong, show)
+
+
+def verbatim(text: str, show: str = "") -> Line:
+    """Return lines to be copied as they are."""
+    return Line(text, Style.verbatim, show)
+
+
+#: A part of a report, in the order of reading.
+Section = Table | Line
