@@ -53,12 +53,12 @@ def __getattr__(name: str) -> Any:
     folder = Path(__file__).parent
     if name.startswith("_") or (folder / name).exists() or (folder / f"{name}.py").exists():  # a module to be imported
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = importlib.import_module("dse.capabilities").function(name)
+    value = importlib.import_module("dse.reports.registry").function(name)
     setattr(sys.modules[__name__], name, value)
     return value
 
 
 def __dir__() -> list[str]:
-    from dse.capabilities import MODULES
+    from dse.reports.registry import MODULES
 
     return sorted({*__all__, *MODULES})

@@ -16,9 +16,9 @@ from typing import Any
 
 from docs.make.command import page_parser
 from docs.make.markdown import fill, linked, publish, tight_table
-from dse.capabilities import PANELS, capabilities
 from dse.reports import Capability
 from dse.reports.options import REQUIRED, Parameter
+from dse.reports.registry import PANELS, capabilities
 
 #: Type → the words of the page.
 _WORDS = {
@@ -73,7 +73,7 @@ def _parts(capability: Capability) -> Iterator[str]:
     yield f"## dse {capability.name}"
     yield from (" ".join(paragraph.split()) for paragraph in capability.help.split("\n\n"))
     if capability.returns:
-        yield "In Python it returns the labelled results; `dse.reports.datasets.report_of` leads to their report."
+        yield "In Python it returns the labelled results; `.dse.report` of these is their report."
     if capability.local:
         yield f"HTTP and MCP do not have it: it {capability.local}."
     sections: dict[str, list[Parameter]] = {}

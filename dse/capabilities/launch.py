@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from dse.capabilities.changes import leaf_text
 from dse.capabilities.designs import DesignRequest, request_design
-from dse.capabilities.settings import setting_texts
 from dse.io import counted, digits
 from dse.reports import Option, Report, capability, verbatim
 from dse.reports.options import AnyOption, Devices, Settings, Software, System, Workload
+from dse.reports.settings import setting_texts
 
 if TYPE_CHECKING:
     from dse.tools import ArgumentValues, Line

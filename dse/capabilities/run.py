@@ -94,7 +94,7 @@ def run(
         One variable per metric, with ``units`` and ``long_name``. Dimensions are the orthogonal axes and
         ``mapping``; ``design`` for single designs (``feasible``, ``top:K``, ``pareto``); the orthogonal axes for
         ``best``. Of ``top:K`` also the ends of 80 % intervals and ``probability_best``. Its report, what the command
-        prints, is :func:`dse.reports.datasets.report_of` of it.
+        prints, is its attribute ``dse.report``.
 
     Raises:
         InputError: for bad input, before any evaluation.

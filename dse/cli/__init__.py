@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import typer
 
 import dse
-from dse.capabilities import PANELS, capabilities, faults
 from dse.cli import programs
 from dse.cli.commands import alone, command
 from dse.cli.usage import Command, Commands
 from dse.io import fuse_outputs
 from dse.io.interruption import end
 from dse.io.terminal import filter_output
+from dse.reports.registry import PANELS, capabilities, faults
 from dse.reports.terminal import note
 
 app = typer.Typer(

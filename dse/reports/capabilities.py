@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dse.errors import InputError, unknown_name
-from dse.reports.datasets import dataset_of
+from dse.io.attachments import attach
 from dse.reports.options import REQUIRED, Parameter, parameters_of
 from dse.reports.report import Report
 
@@ -201,7 +201,7 @@ def capability(
         group_help: help of the group of commands that its name begins.
         door: ``module:function`` that takes a design in its place: ``dse.evaluate(design)`` is pure.
         returns: what the function returns in Python: "" for the report, ``dataset`` for that of the report where it
-            has one, which :func:`dse.reports.datasets.report_of` leads back to the report.
+            has one, whose ``.dse.report`` is the report.
     """
 
     def decorate(function: Callable[..., Report]) -> Callable[..., Any]:
@@ -213,7 +213,11 @@ def capability(
             if door and len(arguments) == 1 and not keywords and not isinstance(arguments[0], str):
                 return _door(door)(*arguments)
             report = made.call(*arguments, **keywords)
-            return dataset_of(report) if returns == "dataset" and report.load else report
+            if returns != "dataset" or not report.load:
+                return report
+            dataset = report.dataset
+            attach(dataset, report)
+            return dataset
 
         call.capability = made  # type: ignore[attr-defined]
         return call

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,3 +107,30 @@ def verbatim(text: str, show: str = "") -> Line:
 
 #: A part of a report, in the order of reading.
 Section = Table | Line
+
+
+class Readable(Protocol):
+    """What renderers read of a report."""
+
+    @property
+    def sections(self) -> Sequence[Section]:
+        """Tables and lines, in the order of reading."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Remarks, which a terminal prints on standard error."""
+
+    @property
+    def figures(self) -> Sequence[Path]:
+        """Files of figures."""
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """Other files."""
+
+    @property
+    def details(self) -> list[str]:
+        """Names of the details that are shown on request."""
+
+    def selected(self, shown: Sequence[str] = ()) -> list[Section]:
+        """Return the sections that are shown, with those of the named details."""

@@ -11,7 +11,6 @@ import pytest
 
 import dse
 from docs.make import options
-from dse import capabilities
 from dse.cli import app
 from dse.cli.commands import command
 from dse.cli.service.worker import answer
@@ -20,6 +19,7 @@ from dse.designs.catalog.load import paths
 from dse.errors import InputError, Notice
 from dse.io import plugins
 from dse.optimizers.proofs import prover
+from dse.reports import registry as capabilities
 
 
 @pytest.fixture

@@ -196,8 +196,8 @@ def test_every_flag_of_every_capability_is_in_its_section():
     """As the command line reads them; those that all commands have stand above."""
     import typer.main
 
-    from dse.capabilities import capabilities
     from dse.cli import app
+    from dse.reports.registry import capabilities
 
     commands = typer.main.get_command(app).commands
     shared = set(re.findall(r"`(--[a-z]+)\b", OPTIONS.partition("## dse ")[0]))
@@ -214,7 +214,7 @@ def test_every_flag_of_every_capability_is_in_its_section():
 
 def test_names_of_python_and_http_differ_once():
     """``dse.catalog`` is the module of the catalogue."""
-    from dse.capabilities import remote_capabilities
+    from dse.reports.registry import remote_capabilities
 
     others = {one.key: one.python for one in remote_capabilities().values() if one.key != one.python}
     assert others == {"catalog": "catalog_list"} and "`dse.catalog_list`" in OPTIONS

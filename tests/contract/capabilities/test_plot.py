@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import dse
-from dse.capabilities import capabilities
 from dse.cli import app
 from dse.errors import InputError
+from dse.reports.registry import capabilities
 
 
 def test_python_draws_as_the_command_does(small_results, tmp_path):

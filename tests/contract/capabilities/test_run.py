@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import dse
 from dse.cli import app
 from dse.errors import InputError
-from dse.reports.datasets import report_of
+from dse.io import attachments
 from dse.reports.terminal import plain_text
 from dse.spec.sweep import read
 
@@ -149,24 +149,22 @@ def test_bad_input_in_python_has_four_parts(arguments, keywords, got):
 
 def test_a_dataset_remembers_its_report(file):
     results = dse.run(file, output=False)
-    report = report_of(results)
+    report = results.dse.report
     assert report["n_designs"] == 24 and report.to_dict()["best"][0]["labels"]["tp"] in (1, 2, 8)
     assert len(report["best"]) == 3 and 0.0 < report["best"][0]["probability_best"] <= 1.0
     xr.testing.assert_identical(report.dataset, results)
     with pytest.raises(InputError, match="not a selection"):
-        report_of(results.isel(design=0))
-    from dse.reports import datasets
-
-    count = len(datasets._REPORTS)
+        _ = results.isel(design=0).dse.report
+    count = len(attachments._ATTACHMENTS)
     del results, report
     gc.collect()
-    assert len(datasets._REPORTS) < count
+    assert len(attachments._ATTACHMENTS) < count
 
 
 def test_the_document_is_the_same_behind_every_door(file, tmp_path):
     """What differs is of a run alone; HTTP is in tests/contract/cli/test_service.py."""
     printed = json.loads(command("run", file, "-o", tmp_path / "r.nc", "--no-figure", "--json").stdout)
-    report = report_of(dse.run(file, output=False)).to_dict()
+    report = dse.run(file, output=False).dse.report.to_dict()
     assert printed.keys() == report.keys() and printed["study"] == "training"
     alone = {"seconds", "rate", "output", "n_programs"}
     assert {**printed, **dict.fromkeys(alone)} == {**report, **dict.fromkeys(alone)}
@@ -181,13 +179,13 @@ def test_a_report_is_short_and_wide_enough_for_eighty_columns(file, tmp_path, mo
         lines = [line for line in ended.stdout.splitlines() if str(tmp_path) not in line]
         assert ended.exit_code == 0 and max(map(len, lines)) <= 80, ended.stdout
     assert len(lines) <= 31, ended.stdout
-    text = plain_text(report_of(dse.run(file, output=False)), width=80)
+    text = plain_text(dse.run(file, output=False).dse.report, width=80)
     assert text.index("a small sweep") < text.index("best by step time") < text.index("feasible:") < text.index("/s, ")
     assert len(re.findall(r"designs/s", text)) == 1
 
 
 def test_every_visible_cell_is_in_a_notebook(file):
-    report = report_of(dse.run(file, output=False))
+    report = dse.run(file, output=False).dse.report
     page = report._repr_html_()
     for table in report.tables.values():
         assert all(html.escape(cell) in page for row in table.cells() for cell in row)
@@ -199,7 +197,7 @@ def test_every_visible_cell_is_in_a_notebook(file):
 
 def test_a_report_in_a_notebook_is_text_too(file, monkeypatch):
     """Consoles of rich that believe to be in a notebook display what they print in place of writing it."""
-    report = report_of(dse.run(file, output=False))
+    report = dse.run(file, output=False).dse.report
     text = str(report)
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     assert repr(report) == text and "best by step time" in text
@@ -212,12 +210,12 @@ def test_shards_return_reports_and_merge_the_whole(file, tmp_path):
         assert report["shard"] == shard and report.load is None
     merged = dse.merge(tmp_path / "r.nc")
     xr.testing.assert_allclose(merged, whole)
-    assert report_of(merged)["n_feasible"] == report_of(whole)["n_feasible"]
+    assert merged.dse.report["n_feasible"] == whole.dse.report["n_feasible"]
     assert not list(tmp_path.glob("*.png"))
 
 
 def test_nothing_feasible_is_a_report_too():
-    report = report_of(dse.run({**SECTIONS, "constraints": ["peak_memory <= '1 GiB'"]}, output=False))
+    report = dse.run({**SECTIONS, "constraints": ["peak_memory <= '1 GiB'"]}, output=False).dse.report
     assert report.status == 1 and "a constraint of the sweep is not met" in str(report) and not report["best"]
 
 
@@ -225,10 +223,10 @@ def test_near_ties_are_one_row_and_a_line():
     """Designs whose times differ by less than 0.2 % along one axis; the document has all of them."""
     axes = {"tp": [2, 8], "memory.bandwidth": ["2 TB/s", "2.00001 TB/s", "2.00002 TB/s"], "recompute": ["full"]}
     sections = {name: value for name, value in SECTIONS.items() if name not in ("constraints", "output")}
-    report = report_of(dse.run({**sections, "axes": axes}, output=False))
+    report = dse.run({**sections, "axes": axes}, output=False).dse.report
     assert len(report["best"]) > len(report.table("best").rows)
     assert re.search(r"as good as row 1: memory\.bandwidth .* within 0\.2 %", str(report))
-    each = report_of(dse.run({**sections, "axes": axes}, output=False, keep="best"))
+    each = dse.run({**sections, "axes": axes}, output=False, keep="best").dse.report
     assert len(each["best"]) == len(each.table("best").rows) == 3, "each is the best mapping of a machine"
 
 

@@ -10,7 +10,6 @@ import dse
 from dse.capabilities.run import best_sections
 from dse.io import quantity
 from dse.reports import Report
-from dse.reports.datasets import report_of
 from dse.reports.terminal import plain_text
 from dse.sweep import BestDesign, Summary, execute, from_text
 
@@ -88,7 +87,7 @@ def test_values_are_read_back(summary):
     again = execute(from_text(LONG), summary.output)[1]
     assert again.finished and [d.value for d in again.best] == [d.value for d in summary.best]
     assert again.keep == "best" and again.points == ("node", "chip.power_budget")
-    report = report_of(dse.run(from_text(LONG), summary.output))
+    report = dse.run(from_text(LONG), summary.output).dse.report
     assert report["finished"] and report.to_dict()["best"][0]["value"] == again.best[0].value
 
 

@@ -20,7 +20,6 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import dse
-from dse.capabilities import remote_capabilities
 from dse.capabilities.run import MOST_REMOTE_DESIGNS
 from dse.cli import app
 from dse.cli.service import web
@@ -29,7 +28,7 @@ from dse.cli.service.tools import server
 from dse.cli.service.web import MOST_BYTES, TimedProtocol, application
 from dse.cli.service.worker import Worker, WorkerPool, answer
 from dse.errors import InputError
-from dse.reports.datasets import report_of
+from dse.reports.registry import remote_capabilities
 from dse.spec.sweep import text_of
 from tests.conftest import slow
 from tests.contract.fuzz.programs import asked
@@ -72,7 +71,7 @@ def test_a_sweep_is_answered_as_its_file_and_as_python(tmp_path, monkeypatch):
     printed = json.loads(CliRunner().invoke(app, options.split()).stdout)
     files = sorted(Path().rglob("*"))
     document = answer("run", {"sweep": SWEEP, "keep": "top:3"})["document"]
-    report = report_of(dse.run(SWEEP, output=False, keep="top:3"))
+    report = dse.run(SWEEP, output=False, keep="top:3").dse.report
     assert sorted(Path().rglob("*")) == files
     alone = {"seconds", "rate", "output", "n_programs"}
     documents = [{k: v for k, v in one.items() if k not in alone} for one in (printed, document, report.to_dict())]
