@@ -17,7 +17,7 @@ from typing import Any
 from docs.make.command import page_parser
 from docs.make.markdown import fill, linked, publish, tight_table
 from dse.reports import Capability
-from dse.reports.options import REQUIRED, Parameter
+from dse.reports.options import REQUIRED, BoundOption
 from dse.reports.registry import PANELS, capabilities
 
 #: Type → the words of the page.
@@ -76,7 +76,7 @@ def _parts(capability: Capability) -> Iterator[str]:
         yield "In Python it returns the labelled results; `.dse.report` of these is their report."
     if capability.local:
         yield f"HTTP and MCP do not have it: it {capability.local}."
-    sections: dict[str, list[Parameter]] = {}
+    sections: dict[str, list[BoundOption]] = {}
     for parameter in capability.parameters:
         sections.setdefault(parameter.option.section, []).append(parameter)
     heads = ("command line", "Python, JSON", "type", "default", "meaning")
@@ -87,7 +87,7 @@ def _parts(capability: Capability) -> Iterator[str]:
         yield tight_table(heads, [_row(parameter)[: len(heads)] for parameter in parameters])
 
 
-def _row(parameter: Parameter) -> list[str]:
+def _row(parameter: BoundOption) -> list[str]:
     """Return the cells of an option."""
     option, found = parameter.option, _DEFAULT.search(parameter.option.help)
     names = parameter.name, parameter.key
@@ -101,7 +101,7 @@ def _row(parameter: Parameter) -> list[str]:
     ]
 
 
-def _flag(parameter: Parameter) -> str:
+def _flag(parameter: BoundOption) -> str:
     """Return how a command line states an option: its flags, or the word in its place."""
     option = parameter.option
     if option.is_argument:
@@ -110,7 +110,7 @@ def _flag(parameter: Parameter) -> str:
     return ", ".join(f"`{flag}`" for flag in flags)
 
 
-def _type(parameter: Parameter) -> str:
+def _type(parameter: BoundOption) -> str:
     """Return the words for the type of an option: its choices, or what it takes, with its limits."""
     option = parameter.option
     if "|" in option.metavar:
@@ -138,7 +138,7 @@ def _word(kind: Any) -> str:
     return _WORDS.get(plain, str(getattr(plain, "__name__", plain)))
 
 
-def _defaults(parameter: Parameter) -> str:
+def _defaults(parameter: BoundOption) -> str:
     """Return the text of the defaults that the help leaves to the declaration: in a command line, and in Python."""
     terminal, python = _default(parameter.terminal_default), _default(parameter.default)
     return terminal if python in ("", terminal) else f"{terminal}; in Python {python}"

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from dse.surface import attribute
 
 if TYPE_CHECKING:
-    from dse.capabilities.changes import has_integer_sizes, neighbour_moves
-    from dse.capabilities.designs import DesignRequest, request_design
+    from dse.capabilities.designs import DesignRequest as DesignRequest, request_design
 else:
 
     def __getattr__(name: str) -> Any:
         return attribute(__name__, name)
 
 
-__all__ = ["DesignRequest", "has_integer_sizes", "neighbour_moves", "request_design"]
+__all__ = ["request_design"]

@@ -74,6 +74,9 @@ def request_design(
         to_serve: fix in errors for leaves of serving.
         tool: name of the tool that the design is for, which prefers stacks.
 
+    Returns:
+        The design with the names it was stated by; leaves are plain numbers in SI units.
+
     Raises:
         InputError: for unknown names, invalid values and options stated twice.
     """

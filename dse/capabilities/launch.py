@@ -14,7 +14,7 @@ from dse.reports.options import AnyOption, Devices, Settings, Software, System, 
 from dse.reports.settings import setting_texts
 
 if TYPE_CHECKING:
-    from dse.tools import ArgumentValues, Line
+    from dse.tools import ArgumentValues, LaunchLine
     from dse.types import Design, Requests
 
 #: Exit status of a design that cannot run.
@@ -132,12 +132,12 @@ def launch(
     return Report(document, [verbatim("\n".join([*comments, line.text]))], notes, status=status)
 
 
-def _takes_comments(line: Line) -> bool:
+def _takes_comments(line: LaunchLine) -> bool:
     """Return True for a line or a file with comments, which JSON has none of."""
     return not line.text.startswith("{")
 
 
-def _comments(design: Design, line: Line) -> list[str]:
+def _comments(design: Design, line: LaunchLine) -> list[str]:
     """Return the lines of comments above a launch line: load, acceptance of drafts, values without an option."""
     if not _takes_comments(line):
         return []
@@ -155,7 +155,7 @@ def _comments(design: Design, line: Line) -> list[str]:
     return [f"# {text}" for text in (*texts, *line.comments)]
 
 
-def _missing_options(line: Line, hardware: str) -> str:
+def _missing_options(line: LaunchLine, hardware: str) -> str:
     """Return a text on the hardware, and on values that no comment names, for which a tool has no option; "" for none.
 
     Args:
@@ -166,7 +166,7 @@ def _missing_options(line: Line, hardware: str) -> str:
     return f"{line.tool.name} {line.tool.version} has no option for {', '.join(texts)}" if texts else ""
 
 
-def _unsupported_texts(line: Line) -> list[str]:
+def _unsupported_texts(line: LaunchLine) -> list[str]:
     """Return a text for each value that the tool has no option for."""
     from dse.designs import short_name
 

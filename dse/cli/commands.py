@@ -14,7 +14,7 @@ import typer
 from dse.cli.status import report_errors
 from dse.errors import InputError
 from dse.reports import Capability, Report
-from dse.reports.options import REQUIRED, Parameter
+from dse.reports.options import REQUIRED, BoundOption
 
 
 def _renderers(capability: Capability) -> list[inspect.Parameter]:
@@ -94,7 +94,7 @@ def alone(capability: Capability) -> Any:
     return call
 
 
-def _parameter(parameter: Parameter) -> inspect.Parameter:
+def _parameter(parameter: BoundOption) -> inspect.Parameter:
     """Return a parameter with the declaration that typer reads."""
     option = parameter.option
     shared: dict[str, Any] = {"help": option.help, "metavar": option.metavar or None}

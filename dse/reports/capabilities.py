@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from dse.errors import InputError, unknown_name
 from dse.io.attachments import attach
-from dse.reports.options import REQUIRED, Parameter, parameters_of
+from dse.reports.options import REQUIRED, BoundOption, parameters_of
 from dse.reports.report import Report
 
 #: Beginning of the parts of a docstring that are of Python alone.
@@ -51,7 +51,7 @@ class Capability:
         return _OF_PYTHON.split(inspect.getdoc(self.function) or "")[0]
 
     @functools.cached_property
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[BoundOption, ...]:
         """Parameters with their options."""
         return parameters_of(self.function)
 
@@ -73,11 +73,11 @@ class Capability:
             }
         )
 
-    def _model(self, fields: Mapping[str, tuple[Parameter, Any]]) -> Any:
+    def _model(self, fields: Mapping[str, tuple[BoundOption, Any]]) -> Any:
         """Return the pydantic model of some parameters by their names in it."""
         import pydantic
 
-        def field(parameter: Parameter, kind: Any, alias: str) -> tuple[Any, Any]:
+        def field(parameter: BoundOption, kind: Any, alias: str) -> tuple[Any, Any]:
             option = parameter.option
             limits: dict[str, Any] = {} if option.low is None else {"ge": option.low}
             limits |= {} if option.high is None else {"le": option.high}

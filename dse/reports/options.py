@@ -38,7 +38,7 @@ class Option:
 
 
 @dataclasses.dataclass(frozen=True)
-class Parameter:
+class BoundOption:
     """An option as a parameter of a capability's function."""
 
     name: str  #: of the parameter
@@ -93,7 +93,7 @@ def _is_path(kind: Any) -> bool:
     return kind is Path or any(_is_path(inner) for inner in get_args(kind))
 
 
-def parameters_of(function: Any) -> tuple[Parameter, ...]:
+def parameters_of(function: Any) -> tuple[BoundOption, ...]:
     """Return the parameters of a function that declares its options.
 
     Raises:
@@ -108,7 +108,7 @@ def parameters_of(function: Any) -> tuple[Parameter, ...]:
         if option is None:
             raise TypeError(f"{function.__module__}.{function.__name__}: {name} has no Option")
         default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
-        parameters.append(Parameter(name, option, kind, default))
+        parameters.append(BoundOption(name, option, kind, default))
     return tuple(parameters)
 
 

@@ -91,17 +91,41 @@ class Line:
 
 
 def caution(text: str, show: str = "") -> Line:
-    """Return a line that warns."""
+    """Make a line that warns.
+
+    Args:
+        text: the line.
+        show: name of its detail; "" for what is always shown.
+
+    Returns:
+        The line.
+    """
     return Line(text, Style.caution, show)
 
 
 def heading(text: str, show: str = "") -> Line:
-    """Return a line that is a heading."""
+    """Make a line that is a heading.
+
+    Args:
+        text: the line.
+        show: name of its detail; "" for what is always shown.
+
+    Returns:
+        The line.
+    """
     return Line(text, Style.strong, show)
 
 
 def verbatim(text: str, show: str = "") -> Line:
-    """Return lines to be copied as they are."""
+    """Make lines to be copied as they are.
+
+    Args:
+        text: the line.
+        show: name of its detail; "" for what is always shown.
+
+    Returns:
+        The line.
+    """
     return Line(text, Style.verbatim, show)
 
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.capabilities.changes import has_integer_sizes, leaf_text, neighbour_moves
 from dse.designs import leaf, leaves_of, replace, short_name
+from dse.designs.neighbours import has_integer_sizes, leaf_text, neighbour_moves
 from dse.doors import TRAINING
 from dse.errors import InputError
 from dse.measured import evaluate_many
