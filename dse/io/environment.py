@@ -13,7 +13,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import importlib.metadata
 import os
+import sys
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -23,6 +25,9 @@ _FUSED_OUTPUTS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
 
 #: Numbers of glibc's ``mallopt``, bytes of an array that is not returned to the system, cores that share a heap.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENAS, _REUSED_BELOW, _CORES_A_HEAP = -1, -3, -8, 1 << 28, 4
+
+#: Texts of environment variables that JAX reads as true.
+_TRUE = ("y", "yes", "t", "true", "on", "1")
 
 #: Linux's advice to use pages of 2 MB, bytes of the heap that have them, bytes of its usual pages.
 _HUGE_PAGES, _IN_HUGE_PAGES, _PAGE = 14, 3 << 26, 4096
@@ -64,6 +69,25 @@ def reuse_memory() -> None:
 def processors() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def jax_version() -> str:
+    """Return the version of the installed JAX, which is not imported for it."""
+    return importlib.metadata.version("jax")
+
+
+def default_precision() -> str:
+    """Return the name of the data type of JAX's numbers: ``float32``, or ``float64`` where that is enabled.
+
+    A process that has not imported JAX has the setting of ``JAX_ENABLE_X64``, as JAX will read it.
+    """
+    if "jax" in sys.modules:
+        import jax
+        import numpy as np
+
+        return str(jax.dtypes.canonicalize_dtype(np.float64))
+    return "float64" if os.environ.get("JAX_ENABLE_X64", "").lower() in _TRUE else "float32"
 
 
 def double_precision(enabled: bool = True) -> AbstractContextManager[None]:

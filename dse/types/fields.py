@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
-import jax
+from dse.types import pytrees
+
+if TYPE_CHECKING:
+    import jax
+
+    Scalar: TypeAlias = float | jax.Array
+else:
+    #: One real number: a Python or NumPy float or a (traced) JAX scalar; an array of them under ``vmap``.
+    Scalar = float
 
 T = TypeVar("T")
-
-#: One real number: a Python or NumPy float or a (traced) JAX scalar; an array of them under ``vmap``.
-Scalar: TypeAlias = float | jax.Array
 
 
 #: Allowed magnitudes of SI numbers, so that products of several are exact to single precision.
@@ -84,10 +89,11 @@ def record(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen keyword-only dataclass whose fields are pytree leaves or records.
 
     Returns:
-        The class, registered with JAX as a pytree.
+        The class, a pytree of JAX as soon as that is imported (:mod:`dse.types.pytrees`).
     """
     cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-    return jax.tree_util.register_dataclass(cls)
+    pytrees.register(cls)
+    return cls
 
 
 def field_metadata(cls: type, name: str) -> dict[str, Any]:

@@ -1,0 +1,113 @@
+"""Trees of records, tuples, dictionaries and None as JAX has them, flattened and built without JAX.
+
+Leaves come in the order of ``jax.tree``: fields of records in theirs, dictionaries by sorted keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dse.types import pytrees
+
+if TYPE_CHECKING:
+    import jax
+
+#: A node of a structure: its class, names of fields or keys, and children, None for a leaf.
+_Node = tuple[type, tuple[Any, ...], tuple[Any, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """Structure of a tree without its leaves: plain classes and names, which may be hashed, compared and pickled."""
+
+    node: _Node | None
+    num_leaves: int
+
+    def unflatten(self, leaves: Sequence[Any]) -> Any:
+        """Return the tree of this structure with these leaves, in their order."""
+        return _build(self.node, iter(leaves))
+
+
+def flatten(tree: Any) -> tuple[list[Any], Structure]:
+    """Return the leaves of a tree, in order, and its structure.
+
+    Args:
+        tree: record, tuple, list, dictionary or None of trees; anything else is a leaf.
+    """
+    values: list[Any] = []
+    node = _flatten(tree, values)
+    return values, Structure(node, len(values))
+
+
+def leaves(tree: Any) -> list[Any]:
+    """Return the leaves of a tree, in order."""
+    return flatten(tree)[0]
+
+
+def structure(tree: Any) -> Structure:
+    """Return the structure of a tree."""
+    return flatten(tree)[1]
+
+
+def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Return the tree of the function's value at each leaf, and at the same leaf of other trees of its structure."""
+    first, shape = flatten(tree)
+    return shape.unflatten([*map(function, first, *map(leaves, others))])
+
+
+def from_jax(structure: jax.tree_util.PyTreeDef) -> Structure:
+    """Return the structure that JAX has as a ``PyTreeDef``."""
+    return flatten(structure.unflatten(range(structure.num_leaves)))[1]
+
+
+#: Class → names of its fields, None for a class whose values are leaves.
+_names_by_class: dict[type, tuple[str, ...] | None] = {}
+
+
+def _names(kind: type) -> tuple[str, ...] | None:
+    """Return the names of the fields of a record or of a tuple with names, None for other classes."""
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return tuple(kind._fields)
+    if dataclasses.is_dataclass(kind) and kind in pytrees.RECORDS:
+        return tuple(field.name for field in dataclasses.fields(kind))
+    return None
+
+
+def _flatten(tree: Any, values: list[Any]) -> _Node | None:
+    """Append the leaves of a tree to a list, and return its node."""
+    kind = type(tree)
+    if kind is float or kind is int:
+        values.append(tree)
+        return None
+    try:
+        names = _names_by_class[kind]
+    except KeyError:
+        names = _names_by_class[kind] = _names(kind)
+    if names is not None:
+        return kind, names, tuple([_flatten(getattr(tree, name), values) for name in names])
+    if tree is None:
+        return kind, (), ()
+    if kind is tuple or kind is list:
+        return kind, (), tuple([_flatten(child, values) for child in tree])
+    if kind is dict:
+        keys = tuple(sorted(tree))
+        return kind, keys, tuple([_flatten(tree[key], values) for key in keys])
+    values.append(tree)
+    return None
+
+
+def _build(node: _Node | None, leaves: Iterator[Any]) -> Any:
+    """Return the tree of a node with the next leaves."""
+    if node is None:
+        return next(leaves)
+    kind, names, children = node
+    values = [next(leaves) if child is None else _build(child, leaves) for child in children]
+    if kind is dict:
+        return dict(zip(names, values, strict=True))
+    if kind is tuple or kind is list:
+        return kind(values)
+    if kind is type(None):
+        return None
+    return kind(**dict(zip(names, values, strict=True)))
