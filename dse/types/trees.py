@@ -29,6 +29,12 @@ class Structure:
         """Return the tree of this structure with these leaves, in their order."""
         return _build(self.node, iter(leaves))
 
+    def to_jax(self) -> jax.tree_util.PyTreeDef:
+        """Return the same structure as JAX has it."""
+        import jax
+
+        return jax.tree.structure(self.unflatten([0.0] * self.num_leaves))
+
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """Return the leaves of a tree, in order, and its structure.

@@ -25,7 +25,8 @@ from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_outer, merge_s
 from dse.sweep.engine.options import Density, option_axes
 from dse.sweep.engine.point import Program, equations_of, neutral_inputs
 from dse.sweep.engine.programs import persistent_value
-from dse.sweep.engine.reductions import Scores, expand_groups
+from dse.sweep.engine.reductions import expand_groups
+from dse.sweep.engine.scores import Scores
 from dse.sweep.engine.staging import (
     Outputs,
     ProgramStages,

@@ -20,8 +20,7 @@ from dse.doors import Study
 from dse.spec.output import Keep
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, SweepEngine
 from dse.sweep.engine.nesting import Nest
-from dse.sweep.engine.reductions import Scores, count_below_on_host, count_on_host
-from dse.sweep.engine.staging import DesignIndices, Output
+from dse.sweep.engine.scores import DesignIndices, Output, Scores, count_below_on_host, count_on_host
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce import overview as overviews
 from dse.sweep.reduce.overview import Minima, outer_and_inner_minima, to_sweep_minima

@@ -179,7 +179,7 @@ import jax
 import numpy as np
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.staging import DesignIndices
+from dse.sweep.engine.scores import DesignIndices
 from tests.unit.sweep import toy
 grid, _ = plan(toy.sweep())
 engine = SweepEngine(grid, by_numpy=False)
