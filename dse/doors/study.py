@@ -188,6 +188,7 @@ class Study:
     @functools.cached_property
     def _numbers(self) -> ScalarFunction:
         """Scalar function from a design to its metrics by name."""
+
         def numbers(design: Design) -> tuple[dict[str, Scalar], None]:
             metrics = self.evaluate(design)
             return {name: getattr(metrics, name) for name in self.units}, None

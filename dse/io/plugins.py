@@ -17,7 +17,7 @@ import functools
 import importlib.util
 import sys
 import warnings
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,26 @@ def plugins(group: str) -> dict[str, EntryPoint]:
 
     Of one name that of this package counts, else the first.
     """
-    entries = sorted(entry_points(group=group), key=lambda entry: not is_builtin(entry))
+    entries = sorted(_entry_points().select(group=group), key=lambda entry: not is_builtin(entry))
     first = {entry.name: entry for entry in reversed(entries)}
     return dict(sorted(first.items()))
 
 
+@functools.cache
+def _entry_points() -> EntryPoints:
+    """Return the entry points of all distributions, which are read once."""
+    return entry_points()
+
+
 def is_builtin(entry: EntryPoint) -> bool:
     """True for an entry point of this package."""
-    return entry.dist is not None and entry.dist.name == DISTRIBUTION
+    return entry.dist is not None and _distribution_name(entry.dist) == DISTRIBUTION
+
+
+@functools.lru_cache(maxsize=256)
+def _distribution_name(distribution: Distribution) -> str:
+    """Return the name of a distribution, whose metadata are parsed once."""
+    return distribution.name
 
 
 def load(entry: EntryPoint) -> Any:

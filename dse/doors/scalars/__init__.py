@@ -131,7 +131,9 @@ class ScalarFunction:
             else operations
         )
 
-    def _build_run(self, structure: Structure, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
+    def _build_run(
+        self, structure: Structure, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]
+    ) -> _Run:
         """Return the function of :meth:`_run`, by NumPy or, with unknown primitives, compiled by JAX."""
         operations = self.folded(leaves, structure, open_leaves, simply=not by)
         if operations is None:
@@ -172,7 +174,9 @@ class ScalarFunction:
             *cache.get_or_compute(cache_key, lambda: tuple(lower_equations(*self._trace(structure), precision)))
         )
 
-    def _jax_run(self, structure: Structure, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
+    def _jax_run(
+        self, structure: Structure, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]
+    ) -> _Run:
         """Return the function of :meth:`_run` compiled by JAX, for models with unknown primitives."""
         import jax
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 
 from dse.model.choice import required, times, value_or, where_on
 from dse.model.formats import trait
-from dse.model.recipes import Block
 from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
+from dse.model.recipes import Block
 from dse.model.work.messages import members_copied
 from dse.model.work.operators import ACTIVATION, SOFTMAX, CastElements, Flops, casts, elementwise, linear, matmul_work
 from dse.types import AllToAll, Design, Element, Operator, OperatorKind, Recompute, Scalar

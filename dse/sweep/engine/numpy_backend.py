@@ -58,9 +58,7 @@ def merge_structures(outputs_by_structure: Sequence[tuple[np.ndarray, Any]]) -> 
         The outputs of all designs, arrays [design].
     """
     order = np.argsort(np.concatenate([positions for positions, _ in outputs_by_structure]))
-    return tree_map(
-        lambda *arrays: np.concatenate(arrays)[order], *(outputs for _, outputs in outputs_by_structure)
-    )
+    return tree_map(lambda *arrays: np.concatenate(arrays)[order], *(outputs for _, outputs in outputs_by_structure))
 
 
 def evaluate_outer(nest: Nest, outer: range, *, program: Program) -> tuple[Any, tuple[Any, ...]]:

@@ -19,6 +19,7 @@ from jax import Array, lax
 from dse.sweep.engine.programs import FAST, persistent_jit
 from dse.sweep.engine.scores import Owners, Scores, Values
 
+
 @persistent_jit("owners", "feasible_bit", options=FAST)
 def summarise(
     scores: tuple[Array, ...], reasons: tuple[Array, ...], pivots: Array, *, owners: Owners, feasible_bit: int
