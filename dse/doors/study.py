@@ -185,6 +185,16 @@ class Study:
         left_out = ("feasible", "infeasible_reason", *self.steps)
         return tuple(name for name in self.units if name not in left_out)
 
+    def capacity_of(self, design: Design) -> float:
+        """Return the bytes that the ``memory`` of a design with plain numbers as leaves may take on a device."""
+        return float(self._capacity(design)[0])
+
+    @functools.cached_property
+    def _capacity(self) -> ScalarFunction:
+        """Scalar function from a design to its capacity."""
+        cache_key = f"capacity of {self.name}" if self.is_builtin else None
+        return ScalarFunction(lambda design: (self.capacity(design), None), cache_key)
+
     @functools.cached_property
     def _numbers(self) -> ScalarFunction:
         """Scalar function from a design to its metrics by name."""

@@ -14,10 +14,14 @@ import ctypes
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import sys
 from contextlib import AbstractContextManager
 from typing import Any
+
+from dse.io.files import code_digest
+from dse.io.plugins import plugins
 
 #: XLA option to compute outputs with common operands in one loop on CPUs, twice as fast where all outputs are stored.
 _FUSED_OUTPUTS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
@@ -28,6 +32,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENAS, _REUSED_BELOW, _CORES_A_HEAP = -1, -3
 
 #: Texts of environment variables that JAX reads as true.
 _TRUE = ("y", "yes", "t", "true", "on", "1")
+
+#: Values of ``JAX_PLATFORMS`` with which JAX computes on processors, unless it finds other devices.
+_PROCESSORS = (None, "", "cpu")
 
 #: Linux's advice to use pages of 2 MB, bytes of the heap that have them, bytes of its usual pages.
 _HUGE_PAGES, _IN_HUGE_PAGES, _PAGE = 14, 3 << 26, 4096
@@ -75,6 +82,40 @@ def processors() -> int:
 def jax_version() -> str:
     """Return the version of the installed JAX, which is not imported for it."""
     return importlib.metadata.version("jax")
+
+
+@functools.cache
+def software_versions() -> str:
+    """Return the digest of this package's code and the versions of JAX and NumPy, as text."""
+    return f"{code_digest()} {jax_version()} {importlib.metadata.version('numpy')}"
+
+
+def platform() -> str:
+    """Return the platform of JAX's default device, such as ``cpu``.
+
+    JAX is not imported for it where nothing is installed that gives it other devices than processors.
+    """
+    if "jax" not in sys.modules and os.environ.get("JAX_PLATFORMS") in _PROCESSORS and not _has_other_devices():
+        return "cpu"
+    import jax
+
+    return jax.default_backend()
+
+
+def device_kind() -> str:
+    """Return the kind of JAX's first device, such as ``cpu`` or ``NVIDIA H200``."""
+    if platform() == "cpu":
+        return "cpu"
+    import jax
+
+    return str(jax.devices()[0].device_kind)
+
+
+@functools.cache
+def _has_other_devices() -> bool:
+    """True where a plugin for JAX or the library of TPUs is installed."""
+    modules = ("jax_plugins", "libtpu")
+    return bool(plugins("jax_plugins")) or any(importlib.util.find_spec(name) is not None for name in modules)
 
 
 def default_precision() -> str:

@@ -15,7 +15,7 @@ from dse.model.recipes import RECIPES
 from dse.sweep.engine.numpy_backend import evaluate_few
 from dse.sweep.engine.point import Program
 from dse.types import Design, Precision
-from dse.types.trees import Structure, structure, tree_map
+from dse.types.trees import Structure, tree_map, tree_structure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ def group_by_structure(designs: Sequence[Design]) -> Iterator[tuple[list[int], D
     """
     indices_by_structure: dict[Structure, list[int]] = {}
     for index, design in enumerate(designs):
-        indices_by_structure.setdefault(structure(design), []).append(index)
+        indices_by_structure.setdefault(tree_structure(design), []).append(index)
     for indices in indices_by_structure.values():
         yield indices, tree_map(lambda *leaves: np.array(leaves, np.float32), *(designs[i] for i in indices))
 

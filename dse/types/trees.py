@@ -47,12 +47,12 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
     return values, Structure(node, len(values))
 
 
-def leaves(tree: Any) -> list[Any]:
+def tree_leaves(tree: Any) -> list[Any]:
     """Return the leaves of a tree, in order."""
     return flatten(tree)[0]
 
 
-def structure(tree: Any) -> Structure:
+def tree_structure(tree: Any) -> Structure:
     """Return the structure of a tree."""
     return flatten(tree)[1]
 
@@ -60,7 +60,7 @@ def structure(tree: Any) -> Structure:
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Return the tree of the function's value at each leaf, and at the same leaf of other trees of its structure."""
     first, shape = flatten(tree)
-    return shape.unflatten([*map(function, first, *map(leaves, others))])
+    return shape.unflatten([*map(function, first, *map(tree_leaves, others))])
 
 
 def from_jax(structure: jax.tree_util.PyTreeDef) -> Structure:

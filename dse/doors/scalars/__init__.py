@@ -9,7 +9,6 @@ process does not trace either. Gradients are those of the same list, backwards (
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Callable, Hashable, Sequence
@@ -21,10 +20,10 @@ from dse.doors.scalars.operations import Operations, UnknownPrimitiveError, lowe
 from dse.doors.scalars.slopes import gradient
 from dse.errors import Notice
 from dse.io import cache
-from dse.io.environment import default_precision, jax_version
-from dse.io.files import code_digest, folder_digest, folder_of
+from dse.io.environment import default_precision, jax_version, software_versions
+from dse.io.files import folder_digest, folder_of
 from dse.types import Design, Metrics, ServingMetrics
-from dse.types.trees import Structure, flatten, from_jax, leaves as leaves_of_tree, structure as structure_of, tree_map
+from dse.types.trees import Structure, flatten, from_jax, tree_leaves, tree_map, tree_structure
 
 if TYPE_CHECKING:
     from dse.doors.equations import Equations
@@ -76,7 +75,7 @@ class ScalarFunction:
         numbers, static, slopes = self._run(structure, leaves, range(len(leaves)), _leaf_positions(by, arguments))(
             leaves
         )
-        return numbers, static, structure_of(arguments[by]).unflatten(slopes)
+        return numbers, static, tree_structure(arguments[by]).unflatten(slopes)
 
     def batch_values(self, count: int, *arguments: Any) -> Any:
         """Return the pytree of numbers as arrays [count]; leaves of the arguments are such arrays, or one number.
@@ -89,7 +88,7 @@ class ScalarFunction:
     def batch_slopes(self, by: int, count: int, *arguments: Any) -> tuple[Any, Any]:
         """Return (numbers, gradient of the first one by argument ``by``), both pytrees of arrays [count]."""
         numbers, slopes = self._in_batches(count, arguments, _leaf_positions(by, arguments), _GRADIENT_BATCH)
-        return numbers, structure_of(arguments[by]).unflatten(slopes)
+        return numbers, tree_structure(arguments[by]).unflatten(slopes)
 
     def _in_batches(
         self, count: int, arguments: tuple[Any, ...], by: Sequence[int], batch: int
@@ -142,7 +141,7 @@ class ScalarFunction:
 
     def operations(self, *arguments: Any) -> Operations | None:
         """Return the operations for arguments of this structure, None for unknown primitives (warns the first time)."""
-        return self._operations(structure_of(arguments))
+        return self._operations(tree_structure(arguments))
 
     def _operations(self, structure: Structure) -> Operations | None:
         """Return the operations for a tree structure, None for unknown primitives (warns the first time)."""
@@ -169,7 +168,7 @@ class ScalarFunction:
         if self._cache_key is None:
             return lower_equations(*self._trace(structure), precision)
         code = folder_digest(folder_of(self._function))
-        cache_key = f"operations {_software_versions()} {code} {self._cache_key} {precision} {structure}"
+        cache_key = f"operations {software_versions()} {code} {self._cache_key} {precision} {structure}"
         return Operations(
             *cache.get_or_compute(cache_key, lambda: tuple(lower_equations(*self._trace(structure), precision)))
         )
@@ -233,7 +232,7 @@ def _batch_slice(leaf: Any, rows: slice, count: int) -> Any:
 
 def _leaf_positions(by: int, arguments: Sequence[Any]) -> range:
     """Return the positions, among the leaves of all arguments, of those of the argument of index ``by``."""
-    sizes = [len(leaves_of_tree(argument)) for argument in arguments[: by + 1]]
+    sizes = [len(tree_leaves(argument)) for argument in arguments[: by + 1]]
     return range(sum(sizes[:-1]), sum(sizes))
 
 
@@ -244,12 +243,6 @@ def _jax_fallback_note(primitive: str) -> str:
         "instead, which takes some seconds to half a minute for each kind of design in every process; figures are the "
         "same. The package's own models do not need it with the versions of constraints.txt"
     )
-
-
-@functools.cache
-def _software_versions() -> str:
-    """Return the digest of this package's code and the versions of JAX and NumPy, as text."""
-    return f"{code_digest()} {jax_version()} {np.__version__}"
 
 
 def evaluate(design: Design) -> Metrics:
@@ -276,7 +269,7 @@ def evaluate(design: Design) -> Metrics:
     >>> bool(found.feasible), bool(0.2 < found.mfu < 0.6)
     (True, True)
     """
-    if all(isinstance(leaf, int | float | np.number) for leaf in leaves_of_tree(design)):
+    if all(isinstance(leaf, int | float | np.number) for leaf in tree_leaves(design)):
         return _evaluate(design)[0]
     return _model(design)[0]
 
@@ -305,7 +298,7 @@ def serve(design: Design) -> ServingMetrics:
     >>> bool(found.feasible), bool(found.time_to_first_token > found.time_per_output_token)
     (True, True)
     """
-    if all(isinstance(leaf, int | float | np.number) for leaf in leaves_of_tree(design)):
+    if all(isinstance(leaf, int | float | np.number) for leaf in tree_leaves(design)):
         return _serve(design)[0]
     return _serving_model(design)[0]
 

@@ -15,7 +15,7 @@ from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of, evaluate_point
 from dse.sweep.engine.scores import Output, Scores, count_below_on_host, count_on_host
 from dse.types import Design
-from dse.types.trees import Structure, leaves, tree_map
+from dse.types.trees import Structure, tree_leaves, tree_map
 
 
 def evaluate_few(base: Design, values: Mapping[str, np.ndarray], *, program: Program) -> tuple[Any, tuple[Any, ...]]:
@@ -31,7 +31,7 @@ def evaluate_few(base: Design, values: Mapping[str, np.ndarray], *, program: Pro
         The study's record of metrics and one array an objective, as :func:`~dse.sweep.engine.point.evaluate_point`
         has them, all of them arrays [design] or [outer, inner].
     """
-    count = max(len(leaf) for leaf in leaves((values, base)) if np.ndim(leaf))
+    count = max(len(leaf) for leaf in tree_leaves((values, base)) if np.ndim(leaf))
     return _function(program).batch_values(count, base, dict(values))
 
 

@@ -14,7 +14,7 @@ from dse.doors import Equations, Study, folding
 from dse.doors.equations import Constant
 from dse.spec import Expression, Objective
 from dse.types import Design, Scalar
-from dse.types.trees import leaves
+from dse.types.trees import tree_leaves
 
 if TYPE_CHECKING:
     import jax
@@ -82,7 +82,7 @@ def neutral_inputs(base: Design, columns: Mapping[str, np.ndarray]) -> tuple[tup
         columns: full path → all values that the leaf takes.
     """
     pairs = []
-    for position, leaf in enumerate(leaves((base, dict(columns)))):
+    for position, leaf in enumerate(tree_leaves((base, dict(columns)))):
         values = np.asarray(leaf, np.float32)
         pairs += [(position, value) for value in folding.NEUTRAL if np.all(values == value)]
     return tuple(pairs)

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 
 from dse.sweep.engine.programs import FAST, persistent_jit
-from dse.sweep.engine.scores import Owners, Scores, Values
+from dse.sweep.engine.scores import Owners
 
 
 @persistent_jit("owners", "feasible_bit", options=FAST)
@@ -234,29 +234,9 @@ def _add_word(sums: tuple[Array, ...], word: Array, power: int) -> tuple[Array, 
 # --- on the host ------------------------------------------------------------------------------------------
 
 
-def expand_groups(chunk_scores: Scores, rows: np.ndarray, owners: Owners, feasible_bit: int) -> np.ndarray:
-    """Return [objective, row, inner] scores of some outer indices, for the product of the groups."""
-    scores = [_rows(values, rows) for values in chunk_scores.scores]
-    if len(scores) == 1:
-        return _by_row(scores[0])
-    is_feasible = [_rows(values, rows) == feasible_bit for values in chunk_scores.reasons]
-    objective_scores = []
-    for group, row in owners:
-        value = np.broadcast_to(scores[group][row], np.broadcast_shapes(*(feasible.shape for feasible in is_feasible)))
-        other_feasible = (feasible for number, feasible in enumerate(is_feasible) if number != group)
-        objective_scores.append(np.where(functools.reduce(np.logical_and, other_feasible), value, np.float32(np.inf)))
-    return _by_row(np.stack(objective_scores))
-
-
-def _by_row(scores: np.ndarray) -> np.ndarray:
-    """Return [objective, row, inner] from [objective, first factor, second factor, row]."""
-    n_objectives, first, second, n_rows = scores.shape
-    return np.ascontiguousarray(scores.reshape(n_objectives, first * second, n_rows).transpose(0, 2, 1))
-
-
-def _rows(values: Values, rows: np.ndarray) -> np.ndarray:
+def device_rows(values: Array, rows: np.ndarray) -> np.ndarray:
     """Return […, row] the values of some outer indices, the only ones copied from a device other than the host."""
-    if isinstance(values, np.ndarray) or jax.default_backend() == "cpu":
+    if jax.default_backend() == "cpu":
         return np.asarray(values)[..., rows]
     return np.asarray(gathered(values, padded_rows(rows)))[..., : len(rows)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -49,6 +50,35 @@ def count_below_on_host(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarra
     """Return [objective, threshold] the number of the scores [objective, design] below each threshold."""
     pairs = zip(np.sort(scores, axis=1), thresholds, strict=True)
     return np.stack([np.searchsorted(row, limits, side="left") for row, limits in pairs])
+
+
+def expand_groups(chunk_scores: Scores, rows: np.ndarray, owners: Owners, feasible_bit: int) -> np.ndarray:
+    """Return [objective, row, inner] scores of some outer indices, for the product of the groups."""
+    scores = [_rows(values, rows) for values in chunk_scores.scores]
+    if len(scores) == 1:
+        return _by_row(scores[0])
+    is_feasible = [_rows(values, rows) == feasible_bit for values in chunk_scores.reasons]
+    objective_scores = []
+    for group, row in owners:
+        value = np.broadcast_to(scores[group][row], np.broadcast_shapes(*(feasible.shape for feasible in is_feasible)))
+        other_feasible = (feasible for number, feasible in enumerate(is_feasible) if number != group)
+        objective_scores.append(np.where(functools.reduce(np.logical_and, other_feasible), value, np.float32(np.inf)))
+    return _by_row(np.stack(objective_scores))
+
+
+def _by_row(scores: np.ndarray) -> np.ndarray:
+    """Return [objective, row, inner] from [objective, first factor, second factor, row]."""
+    n_objectives, first, second, n_rows = scores.shape
+    return np.ascontiguousarray(scores.reshape(n_objectives, first * second, n_rows).transpose(0, 2, 1))
+
+
+def _rows(values: Values, rows: np.ndarray) -> np.ndarray:
+    """Return […, row] the values of some outer indices."""
+    if isinstance(values, np.ndarray):
+        return values[..., rows]
+    from dse.sweep.engine.reductions import device_rows
+
+    return device_rows(values, rows)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -369,7 +369,7 @@ def _capacity(grid: Grid) -> dict[str, float]:
     decides = {"system.accelerator.memory.capacity", "software.reserve", "mapping.serving.memory_share"}
     swept = any(decides & set(dimension.columns) for dimension in grid.dimensions)
     generated = grid.base.system.accelerator.chip is not None
-    return {} if swept or generated else {"memory_capacity_bytes": float(grid.spec.study.capacity(grid.base))}
+    return {} if swept or generated else {"memory_capacity_bytes": grid.spec.study.capacity_of(grid.base)}
 
 
 def attributes(grid: Grid, summary: Summary, identity: dict[str, str]) -> dict[str, Any]:
