@@ -6,6 +6,7 @@ Leaves come in the order of ``jax.tree``: fields of records in theirs, dictionar
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -68,40 +69,49 @@ def from_jax(structure: jax.tree_util.PyTreeDef) -> Structure:
     return flatten(structure.unflatten(range(structure.num_leaves)))[1]
 
 
-#: Class → names of its fields, None for a class whose values are leaves.
-_names_by_class: dict[type, tuple[str, ...] | None] = {}
+#: Classes whose values are leaves, as far as they were seen.
+_leaf_classes: set[type] = {float, int}
 
 
+@functools.cache
 def _names(kind: type) -> tuple[str, ...] | None:
     """Return the names of the fields of a record or of a tuple with names, None for other classes."""
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return tuple(kind._fields)
-    if dataclasses.is_dataclass(kind) and kind in pytrees.RECORDS:
-        return tuple(field.name for field in dataclasses.fields(kind))
-    return None
+    return tuple(field.name for field in dataclasses.fields(kind)) if kind in pytrees.RECORDS else None
 
 
 def _flatten(tree: Any, values: list[Any]) -> _Node | None:
     """Append the leaves of a tree to a list, and return its node."""
     kind = type(tree)
-    if kind is float or kind is int:
+    if kind in _leaf_classes:
         values.append(tree)
         return None
-    try:
-        names = _names_by_class[kind]
-    except KeyError:
-        names = _names_by_class[kind] = _names(kind)
+    names = _names(kind)
     if names is not None:
-        return kind, names, tuple([_flatten(getattr(tree, name), values) for name in names])
+        return kind, names, _children([getattr(tree, name) for name in names], values)
     if tree is None:
         return kind, (), ()
     if kind is tuple or kind is list:
-        return kind, (), tuple([_flatten(child, values) for child in tree])
+        return kind, (), _children(tree, values)
     if kind is dict:
         keys = tuple(sorted(tree))
-        return kind, keys, tuple([_flatten(tree[key], values) for key in keys])
+        return kind, keys, _children([tree[key] for key in keys], values)
+    _leaf_classes.add(kind)
     values.append(tree)
     return None
+
+
+def _children(trees: Sequence[Any], values: list[Any]) -> tuple[_Node | None, ...]:
+    """Append the leaves of trees to a list, and return the node of each; most of a record's are leaves."""
+    nodes: list[_Node | None] = []
+    for tree in trees:
+        if type(tree) in _leaf_classes:
+            values.append(tree)
+            nodes.append(None)
+        else:
+            nodes.append(_flatten(tree, values))
+    return tuple(nodes)
 
 
 def _build(node: _Node | None, leaves: Iterator[Any]) -> Any:

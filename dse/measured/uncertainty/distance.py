@@ -227,9 +227,10 @@ def parts(figure: str, stack: str, level_names: Levels) -> dict[str, float]:
         level_names: levels of the design.
     """
     field = "residual" if figure == "step" else f"residuals.{figure}"
-    stack_residual = None if {"stack", "framework"} & {*level_names} else catalog.entry("software", stack).value(field)
+    stack_entry = catalog.entry("software", stack)
+    stack_residual = None if {"stack", "framework"} & {*level_names} else stack_entry.value(field)
     widths = _table()["assumed"] | _table()["widths"].get(FIGURE_GROUPS.get(figure, figure), {})
-    level_value = catalog.entry("software", stack).values.get("level")
+    level_value = stack_entry.values.get("level")
     return (
         {"home": float(_table()["home"][figure] if stack_residual is None else stack_residual)}
         | {level: float(widths[level]) for level in level_names if level in widths}
