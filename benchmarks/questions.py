@@ -1,9 +1,9 @@
 """``python -m benchmarks.questions``: seconds of a question, in units of ``import jax``, each in a process of its own.
 
 Machines and their other work differ by more than any change here: every round runs ``import jax`` once and each
-question once, and a question counts by its fastest round over the fastest import. Warm questions are asked once before,
-so that programs, equations and bytecode are there; cold ones have an empty cache in each round. Printed are JSON and the
-table of ``docs/benchmarks.md``, which takes what ``--write`` keeps.
+question once, and a question counts by its fastest round over the fastest import. Warm questions are asked once
+before, so that programs, equations and bytecode are there; cold ones have an empty cache in each round. Printed are
+JSON and the table of ``docs/benchmarks.md``, which takes what ``--write`` keeps.
 """
 
 from __future__ import annotations

@@ -280,7 +280,9 @@ def _stride_scalars(design: Design) -> tuple[tuple[Scalar, ...], None]:
     """Return the strides of :func:`torus_strides` and None, as of a function of scalars."""
     from dse.model.links import axis_edges, slice_size
 
-    return tuple(axis_edges(design.system.scale_up.links, slice_size(design.system), design.mapping.tp)), None
+    links = design.system.scale_up.links
+    assert links is not None, "a torus has links"
+    return tuple(axis_edges(links, slice_size(design.system), design.mapping.tp)), None
 
 
 _strides = ScalarFunction(_stride_scalars, "strides of a torus")

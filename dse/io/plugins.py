@@ -17,7 +17,7 @@ import functools
 import importlib.util
 import sys
 import warnings
-from importlib.metadata import Distribution, EntryPoint, EntryPoints, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,8 @@ def plugins(group: str) -> dict[str, EntryPoint]:
 
 
 @functools.cache
-def _entry_points() -> EntryPoints:
-    """Return the entry points of all distributions, which are read once."""
+def _entry_points() -> Any:
+    """Return the entry points of all distributions, which are read once, to be selected from."""
     return entry_points()
 
 

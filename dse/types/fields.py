@@ -112,7 +112,8 @@ class _Methods:
 
     def __init__(self, **values: Any) -> None:
         """Set the fields; TypeError for one that is missing or that the class does not have."""
-        names, defaults = _defaults(type(self))
+        cls: Any = type(self)
+        names, defaults = _defaults(cls)
         state = defaults | values
         if state.keys() != names:
             unknown, missing = sorted(state.keys() - names), sorted(names - state.keys())

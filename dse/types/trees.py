@@ -83,7 +83,7 @@ def _names(kind: type) -> tuple[str, ...] | None:
 
 def _flatten(tree: Any, values: list[Any]) -> _Node | None:
     """Append the leaves of a tree to a list, and return its node."""
-    kind = type(tree)
+    kind: Any = type(tree)
     if kind in _leaf_classes:
         values.append(tree)
         return None
