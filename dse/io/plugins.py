@@ -36,15 +36,9 @@ def plugins(group: str) -> dict[str, EntryPoint]:
 
     Of one name that of this package counts, else the first.
     """
-    entries = sorted(_entry_points().select(group=group), key=lambda entry: not is_builtin(entry))
+    entries = sorted(entry_points(group=group), key=lambda entry: not is_builtin(entry))
     first = {entry.name: entry for entry in reversed(entries)}
     return dict(sorted(first.items()))
-
-
-@functools.cache
-def _entry_points() -> Any:
-    """Return the entry points of all distributions, which are read once, to be selected from."""
-    return entry_points()
 
 
 def is_builtin(entry: EntryPoint) -> bool:
