@@ -60,12 +60,15 @@ def decide(
     status 1 where no design can run. With --measured the designs are as believed after these rows.
     """
     from dse.measured.decisions.choice import decide as decided
-    from dse.measured.decisions.evidence import read_evidence
     from dse.measured.decisions.scenarios import parse_scenarios
 
     study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
     futures = [future for text in scenario or [] for future in parse_scenarios(text)]
-    rows = read_evidence(measured, study) if measured else None
+    rows = None
+    if measured:
+        from dse.measured.decisions.evidence import read_evidence
+
+        rows = read_evidence(measured, study)
     decisions = [
         decided(choices, name, study, more_is_better(name, study), futures, rows) for name in metric or [objective]
     ]

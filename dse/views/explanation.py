@@ -7,14 +7,12 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from dse.designs import all_leaves, leaf, leaves_of, replace, short_name
 from dse.doors import STUDIES, TRAINING, ScalarFunction, Study
 from dse.doors.studies import metric_of_other_study
 from dse.errors import InputError, unknown_name
 from dse.types import Design, Operator, OperatorKind, Scalar
+from dse.types.trees import tree_map
 from dse.views.values import Elasticity, ExplanationValues, OperatorRow, Reason, Share
 
 if TYPE_CHECKING:
@@ -101,7 +99,7 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
         phases={name: _shares(_as_floats(parts)) for name, parts in numbers.phases.items()},
         elasticity_of=metric,
         elasticities=_elasticities(design, slopes),
-        reasons=reasons(jax.tree.map(float, numbers.design), metrics, study),
+        reasons=reasons(tree_map(float, numbers.design), metrics, study),
         caution=study.caution_on(metrics, design),
         design=design,
         study=study,
@@ -117,7 +115,7 @@ def infeasibility_reasons(design: Design, study: Study = TRAINING) -> list[Reaso
     """
     design = study.complete(design)
     (_, numbers), _ = _number_function(study, study.objective)(_continuous_values(design), design)
-    return reasons(jax.tree.map(float, numbers.design), _as_floats(numbers.metrics), study)
+    return reasons(tree_map(float, numbers.design), _as_floats(numbers.metrics), study)
 
 
 def _as_floats(numbers: Mapping[str, Scalar]) -> dict[str, float]:
@@ -175,6 +173,8 @@ def design_numbers(
     Returns:
         ``((log of the metric, numbers), operators)`` with section, name and kind of each operator.
     """
+    import jax.numpy as jnp
+
     from dse.model import generated
     from dse.model.machine.rates import step_rates
 
@@ -303,6 +303,8 @@ def elasticities(design: Design, metric: str | None = None, study: Study = TRAIN
     program_key = f"slopes {study.name} {metric}" if study.is_builtin else None
 
     def log_metric(values: dict[str, Scalar], base_design: Design) -> tuple[tuple[Scalar], None]:
+        import jax.numpy as jnp
+
         return (jnp.log(getattr(study.evaluate(replace(base_design, values)), metric)),), None
 
     slopes = ScalarFunction(log_metric, program_key).slopes(0, _continuous_values(design), design)[2]

@@ -110,7 +110,7 @@ def advise(run_choice: Choice) -> Advice:
             _by_short_name(candidates[forbidden_index - 1]),
             float(gains[forbidden_index]),
             float(memory_bytes[forbidden_index]),
-            float(TRAINING.capacity(designs[forbidden_index])),
+            TRAINING.capacity_of(designs[forbidden_index]),
         )
     )
     return Advice(_changes(run_choice, [(candidates[i - 1], designs[i], float(gains[i])) for i in chosen]), forbidden)
