@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MODULES = {
     "evaluate": "evaluate",
     "serve": "evaluate",
+    "decide": "decide",
+    "plan": "plan",
+    "pools": "pools",
     "names": "names",
 }
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from dse.designs import catalog, design, leaf_path
 from dse.doors import STUDIES
-from dse.fleet import ROLES, Fleet, ServiceDemand, WorkerGroup, worker_settings
+from dse.fleet.demand import ROLES, Fleet, ServiceDemand, WorkerGroup, worker_settings
+from dse.fleet.runs import Cluster, RunPlan
 from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.uncertainty.parts import MetricInterval, quantile
 from dse.measured.uncertainty.posterior import posterior
@@ -65,6 +66,16 @@ def fleet_intervals(fleet: Fleet, demand: ServiceDemand) -> dict[str, PlanInterv
     intervals = intervals_of(designs, list(values), STUDIES["serving"])
     ends = {name: pair[0 if name == first else 1] for name, pair in intervals.items()}
     return {name: _plan_interval(ends[name], value) for name, value in values.items() if ends.get(name)}
+
+
+def cluster_intervals(cluster: Cluster, run_plan: RunPlan) -> dict[str, PlanInterval]:
+    """Evaluate metric → 80 % interval of a run's time with failures (s) and cost (USD)."""
+    demand = run_plan.demand
+    values = {"run_time_with_failures": cluster.seconds, "cost_per_run": cluster.cost}
+    settings = {**cluster.mapping, "run_tokens": demand.tokens, "global_batch": demand.global_batch}
+    return plan_intervals(
+        demand.workload, cluster.accelerator, cluster.software, values, "training", cluster.devices, **settings
+    )
 
 
 def cheapest_probabilities(fleets: Sequence[Fleet], demand: ServiceDemand) -> list[float]:
