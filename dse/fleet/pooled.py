@@ -14,13 +14,14 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 import tomlkit
 
 from dse.designs import catalog, composing, leaf
 from dse.fleet import workers
 from dse.fleet.demand import DEGREES, Fleet, ServiceDemand, WorkerGroup, extrapolations, precision_of
 from dse.fleet.pools import front, swept_pools, transfer_time
+from dse.fleet.settings import set_leaves, with_settings
+from dse.fleet.swept import SweptDesigns
 from dse.fleet.workers import WORKER, Match, PoolCandidate
 from dse.io import counted
 from dse.spec.pools import from_text
@@ -53,11 +54,12 @@ class PoolDesigns(NamedTuple):
 
 def pool_designs(demand: ServiceDemand, accelerator: str) -> PoolDesigns:
     """Return the designs of both pools of one accelerator that may be the cheapest, from a sweep of them."""
-    design = composing.design(demand.workload, accelerator, n_devices=1, kind="serving")
+    design = composing.design(demand.workload, accelerator, demand.software or None, n_devices=1, kind="serving")
+    design = set_leaves(design, demand.settings)
     bandwidth = float(leaf(design, "system.scale_out.bandwidth"))
-    _, results, candidates = swept_pools(from_text(_specification(demand, accelerator, bandwidth), "plan"), "plan")
+    results, candidates = swept_pools(from_text(_specification(demand, accelerator, bandwidth), "plan"), "plan")
     priced_candidates = {name: list(_with_prices(candidates[name], results[name])) for name in candidates}
-    parameters = results["decode"].parameters.values.ravel()
+    parameters = results["decode"].columns["parameters"]
     senders = front(priced_candidates["prefill"], (*WORKER, "first_token", "cache"))
     receivers = front(priced_candidates["decode"], (*WORKER, "token", "cache"))
     return PoolDesigns(
@@ -65,9 +67,9 @@ def pool_designs(demand: ServiceDemand, accelerator: str) -> PoolDesigns:
     )
 
 
-def _with_prices(candidates: list[PoolCandidate], results: Any) -> Iterator[PoolCandidate]:
+def _with_prices(candidates: list[PoolCandidate], results: SweptDesigns) -> Iterator[PoolCandidate]:
     """Yield the candidates whose requests fit in memory, their price set to USD per request of the device-hours."""
-    hourly = np.broadcast_to(results.cost_per_device_hour.values, results.sizes["design"])
+    hourly = results.columns["cost_per_device_hour"]
     for candidate in candidates:
         if not candidate.queues:
             yield dataclasses.replace(
@@ -91,12 +93,13 @@ def _specification(demand: ServiceDemand, accelerator: str, bandwidth: float) ->
                 if factor << k <= max_concurrency
             }
         )
-        return {"axes": axes | {"concurrency": counts}}
+        return {"axes": with_settings(axes | {"concurrency": counts}, demand.settings)}
 
     return tomlkit.dumps(
         {
             "workload": {"name": demand.workload},
             "system": {"name": accelerator},
+            "software": {"name": demand.software} if demand.software else {},
             "serving": demand.request_lengths,
             "prefill": pool(_MAX_PROMPTS),
             "decode": pool(_MAX_SEQUENCES),

@@ -112,6 +112,25 @@ def perform(
     return labelled, dataclasses.replace(summary, seconds=seconds)
 
 
+def labelled_designs(spec: str | Path | SweepSpec | Grid, **options: Any) -> Labelled:
+    """Run a sweep for its designs alone: labelled arrays without summary, cautions and attributes, and no file.
+
+    Args:
+        spec: path of a specification, a specification, or a grid.
+        **options: other fields of :class:`~dse.sweep.job.RunOptions` than ``output``.
+
+    Raises:
+        InputError: for bad input, before any evaluation.
+
+    >>> labelled_designs("sweeps/megatron_1t_4096_a100.toml", keep="top:3").sizes
+    {'design': 3}
+    """
+    job = prepare_job(spec, RunOptions(False, **options))
+    with contextlib.ExitStack() as stack:
+        evaluation = _evaluate_in_process(job, stack)
+    return datasets.build(job.grid, job.keep, evaluation.part, {}, job.options.judge)
+
+
 def perform_shard(
     spec: str | Path | SweepSpec | Grid, shard: Shard, output: str | Path | None = None, **options: Any
 ) -> Summary:

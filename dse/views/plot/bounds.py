@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from dse.doors import Study
 from dse.errors import InputError
@@ -24,6 +23,7 @@ from dse.views.plot.ranking import ranking_variables
 from dse.views.plot.style import part
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
 #: Tolerance between step times in the results and of rebuilt designs, in single precision.
@@ -52,6 +52,8 @@ def bounds(results: xr.Dataset) -> Figure:
             "results of dse run",
             "draw another kind, or run a sweep of its best designs",
         )
+    import xarray as xr
+
     study = designs.check_results(results)
     if study.bounds is None:
         raise InputError("results", f"results of {study.name}", "results of training", "draw another kind")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
@@ -13,6 +12,9 @@ from dse.io import setting
 from dse.sweep.results.schema import cautions, is_number_of_name
 from dse.views.plot.ranking import flat_values, is_work, ranking
 from dse.views.plot.style import HEADINGS, heading, pair
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 __all__ = [
     "Columns",

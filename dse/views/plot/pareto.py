@@ -9,7 +9,6 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from dse.doors import study_of_metrics
 from dse.io import counted
@@ -38,6 +37,7 @@ from dse.views.plot.style import (
 from dse.views.plot.ticks import plain_ticks
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -120,6 +120,8 @@ def _objective(
     expression: Expression, values: np.ndarray, sign: float, variable_by_path: dict[str, xr.Variable]
 ) -> PlottedObjective:
     """Return an objective with its values [design] in the units of its label."""
+    import xarray as xr
+
     factor, units = scale(float(np.nanmedian(values)), expression.units)
     attributes = variable_by_path[expression.text].attrs if expression.text in variable_by_path else {}
     label = axis_label(xr.DataArray(values, name=expression.text, attrs=attributes), units)
