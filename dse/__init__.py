@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.2.0"
@@ -51,11 +52,10 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
-    if name.startswith("_"):
+    folder = Path(__file__).parent
+    if name.startswith("_") or (folder / name).exists() or (folder / f"{name}.py").exists():  # a module to be imported
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dse import capabilities
-
-    value = capabilities.function(name)
+    value = importlib.import_module("dse.capabilities").function(name)
     setattr(sys.modules[__name__], name, value)
     return value
 

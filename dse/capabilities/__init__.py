@@ -11,11 +11,9 @@ import contextlib
 import functools
 import importlib
 import sys
-import warnings
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dse.errors import InputError, Notice
+from dse.errors import InputError
 from dse.io import plugins
 
 if TYPE_CHECKING:
@@ -35,41 +33,36 @@ MODULES = {
 PANELS = ("Ask", "Serve", "Compare with reality", "Show", "Manage")
 
 
-@functools.cache
 def capabilities() -> dict[str, Capability]:
-    """Return name as a command → capability: those of the core, then those of entry points by name.
-
-    One that cannot be loaded, or whose name is taken, is left out with a :class:`Notice`: no distribution can take the
-    others away.
-    """
-    core = [getattr(importlib.import_module(f"{__name__}.{module}"), name) for name, module in MODULES.items()]
-    by_name = {function.capability.name: function.capability for function in core}
-    for name, made in _of_entry_points(frozenset(by_name)):
-        by_name[name] = made
-    return by_name
+    """Return name as a command → capability: those of the core, then those of entry points by name."""
+    return _loaded()[0]
 
 
-def _of_entry_points(names: frozenset[str]) -> Iterator[tuple[str, Capability]]:
-    """Yield (name, capability) of entry points; invalid ones are left out with a notice."""
+def faults() -> list[str]:
+    """Return a line for each entry point that is left out: no distribution can take the others away."""
+    return _loaded()[1]
+
+
+@functools.cache
+def _loaded() -> tuple[dict[str, Capability], list[str]]:
+    """Return name → capability, and why others are left out: they cannot be loaded, or their name is taken."""
     from dse.reports import Capability
 
+    core = [getattr(importlib.import_module(f"{__name__}.{module}"), name) for name, module in MODULES.items()]
+    by_name: dict[str, Capability] = {function.capability.name: function.capability for function in core}
+    names, faults = frozenset(by_name), []
     entries = plugins.plugins(plugins.COMMANDS)
     if not any(map(plugins.is_builtin, entries.values())):
-        _note("capabilities of the lab (page, calibrate, …) are missing: install the package again")
+        faults.append("capabilities of the lab (page, calibrate, …) are missing: install the package again")
     for name, entry in entries.items():
         try:
             made = getattr(plugins.load(entry), "capability", None)
             if name in names or not isinstance(made, Capability):
                 raise plugins.refused(entry, entry.value, "a capability of dse.reports, under a name that dse lacks")
+            by_name[name] = made
         except InputError as error:
-            _note(f"{error.where}: {error.got}; left out")
-        else:
-            yield name, made
-
-
-def _note(text: str) -> None:
-    """Warn, as the command line prints on standard error."""
-    warnings.warn(text, Notice, stacklevel=3)
+            faults.append(f"{error.where}: {error.got}; left out")
+    return by_name, faults
 
 
 def remote_capabilities() -> dict[str, Capability]:

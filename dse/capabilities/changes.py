@@ -28,10 +28,11 @@ def best_changes(explanation: Explanation) -> list[Change]:
     """Return the changes that improve the metric of an explanation most: of the mapping, then of the hardware.
 
     Mappings are neighbours on the same devices that can run, each a change by a factor of two between degrees, or of
-    one option. Hardware is ten per cent more of a value of the system, by its elasticity.
+    one option; of a design that cannot run, also two of these, as no gain is asked for. Hardware is ten per cent more
+    of a value of the system, by its elasticity.
 
     Args:
-        explanation: of a design that has a step.
+        explanation: of the design.
     """
     import numpy as np
 
@@ -39,23 +40,28 @@ def best_changes(explanation: Explanation) -> list[Change]:
     from dse.measured import evaluate_many
 
     design, study, metric = explanation.design, explanation.study, explanation.elasticity_of
-    higher_is_better = _is_rate(metric)
-    moves = [move for move in neighbour_moves(design) if has_integer_sizes(design, move)]
-    changes = []
+    moves = [
+        move for move in neighbour_moves(design) if not any(path.startswith(study.ignored_leaves) for path in move)
+    ]
+    if not explanation.feasible:
+        pairs = itertools.combinations(moves, 2)
+        moves += [first | second for first, second in pairs if not first.keys() & second.keys()]
+    moves = [move for move in moves if has_integer_sizes(design, move)]
+    changes, chosen = [], list[int]()
     if moves:
         metrics = evaluate_many([design, *(replace(design, move) for move in moves)], study)
-        values, reasons = metrics[metric], metrics["infeasible_reason"].astype(int)
+        values, memory = metrics[metric], metrics[study.memory]
         with np.errstate(all="ignore"):
-            gains = values / values[0] - 1.0 if higher_is_better else 1.0 - values / values[0]
-        can_run = (reasons & ~int(reasons[0])) == 0
-        memory = metrics[study.memory]
-        changes = [
-            Change(_move_text(move), float(gains[i]), float(memory[i]))
-            for i, move in enumerate(moves, 1)
-            if can_run[i] and np.isfinite(gains[i]) and gains[i] >= MIN_GAIN
-        ]
-    changes = sorted(changes, key=lambda change: -change.gain)[:MOST]
-    return [*changes, *_hardware_changes(explanation, higher_is_better)][:MOST]
+            gains = values / values[0] - 1.0 if _is_rate(metric) else 1.0 - values / values[0]
+        least = MIN_GAIN if explanation.feasible else -np.inf
+        can_run = (metrics["infeasible_reason"] == 0) & np.isfinite(gains) & (gains >= least)
+        order = [int(i) for i in np.argsort(-gains) if i and can_run[i]]
+        for i in order:
+            if not any(moves[j - 1].items() <= moves[i - 1].items() for j in chosen):
+                chosen.append(i)
+        changes = [Change(_move_text(moves[i - 1]), float(gains[i]), float(memory[i])) for i in chosen[:MOST]]
+    hardware = _hardware_changes(explanation) if explanation.feasible else ()
+    return [*changes, *hardware][:MOST]
 
 
 def _is_rate(metric: str) -> bool:
@@ -65,22 +71,24 @@ def _is_rate(metric: str) -> bool:
     return any(word in metric for word in MORE_IS_BETTER)
 
 
-def _hardware_changes(explanation: Explanation, higher_is_better: bool) -> Iterator[Change]:
+def _hardware_changes(explanation: Explanation) -> Iterator[Change]:
     """Yield ten per cent more of each value of the system that improves the metric by a per cent or more."""
     from dse.spec.axes import is_leaf
 
+    is_rate = _is_rate(explanation.elasticity_of)
     for row in explanation.elasticities:
-        gain = (1.0 + STEP) ** (row.elasticity if higher_is_better else -row.elasticity)
-        gain = gain - 1.0 if higher_is_better else 1.0 - 1.0 / gain
-        if gain >= MIN_GAIN and is_leaf(row.parameter) and not _is_software(row.parameter):
+        factor = (1.0 + STEP) ** row.elasticity
+        gain = factor - 1.0 if is_rate else 1.0 - factor
+        if gain >= MIN_GAIN and is_leaf(row.parameter) and _is_hardware(row.parameter):
             yield Change(f"{100.0 * STEP:.0f} % more {row.parameter}", gain, None)
 
 
-def _is_software(parameter: str) -> bool:
-    """Return True for a value of the software stack, which nobody buys."""
+def _is_hardware(parameter: str) -> bool:
+    """Return True for a value of the machine, False for one of software and kernels, which nobody buys."""
     from dse.designs import leaf_path
 
-    return leaf_path(parameter).startswith("software.")
+    path = leaf_path(parameter)
+    return path.startswith("system.") and ".kernels." not in path and not path.endswith(("efficiency", "overhead"))
 
 
 def _move_text(move: Mapping[str, float]) -> str:

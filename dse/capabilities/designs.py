@@ -36,8 +36,8 @@ class DesignRequest(NamedTuple):
     @property
     def summary(self) -> str:
         """Lines on the design: model, system, stack and precision; devices, degrees and settings of its study."""
-        stack_note = f"\nsoftware: {self.stack} (default of {self.system})" if self.has_default_stack else ""
-        return design_summary(self.workload, self.system, self.stack, self.design, self.study) + stack_note
+        stack = f"{self.stack} (default of {self.system})" if self.has_default_stack else self.stack
+        return design_summary(self.workload, self.system, stack, self.design, self.study)
 
     def cautions(self, metrics: Mapping[str, float]) -> list[str]:
         """Return texts on what a reader of the metrics should know, without those on the range of calibration."""

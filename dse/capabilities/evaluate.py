@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from dse.capabilities.changes import Change, best_changes
 from dse.capabilities.designs import DesignRequest, chip_notes, leaf_values, request_design
 from dse.io import percent
 from dse.io.quantities import gib
-from dse.reports import Column, Line, Option, Report, Table, capability, caution
+from dse.reports import Column, Line, Option, Report, Table, capability
 from dse.reports.options import AnyOption, Devices, Serving, Settings, Software, System, Workload
+from dse.reports.report import NOTHING_FEASIBLE
 
 if TYPE_CHECKING:
     from dse.doors import Study
     from dse.measured.uncertainty.intervals import DesignIntervals
     from dse.views import Explanation
-
-#: Exit status of a design that cannot run.
-_INFEASIBLE = 1
 
 _Metric = Annotated[
     str | None, Option("Metric whose elasticities are shown [default: step_time; of serving request_latency].")
@@ -86,13 +85,10 @@ def _explained(request: DesignRequest, metric: str | None, uncertainty: bool) ->
     intervals = _intervals(request, explanation) if uncertainty and explanation.has_step else None
     bounds = intervals.bounds if intervals else {}
     shown = [*([range_note(uncalibrated)] if uncalibrated else []), *cautions]
-    sections = [Line(request.summary), *map(caution, shown), *explanation_sections(explanation, design, bounds)]
-    changes = []
-    if explanation.has_step:
-        from dse.capabilities.changes import best_changes
-
-        changes = best_changes(explanation)
-        sections[_place(sections) : _place(sections)] = _change_sections(changes, explanation)
+    sections = [Line(request.summary), *explanation_sections(explanation, design, bounds, shown)]
+    changes = best_changes(explanation)
+    place = max(i for i, section in enumerate(sections) if not section.show) + 1
+    sections[place:place] = _change_sections(changes, explanation)
     if intervals:
         sections.append(Line(_interval_text(intervals, request.study), show="intervals"))
     # Tables have the notes on estimates with their totals.
@@ -105,25 +101,21 @@ def _explained(request: DesignRequest, metric: str | None, uncertainty: bool) ->
     document |= {"outside": uncalibrated, "cautions": [*cautions, *estimates], "changes": changes}
     document |= {"basis": _basis(request, uncalibrated, list(bounds))}
     notes = [*request.readings, *chip_notes(design)]
-    return Report(document, sections, notes, status=0 if explanation.feasible else _INFEASIBLE)
+    return Report(document, sections, notes, status=0 if explanation.feasible else NOTHING_FEASIBLE)
 
 
-def _place(sections: list[Any]) -> int:
-    """Return the index of the first detail."""
-    return next((i for i, section in enumerate(sections) if section.show), len(sections))
-
-
-def _change_sections(changes: list[Any], explanation: Explanation) -> list[Table | Line]:
-    """Return the table of the changes that buy most, or a line that there are none."""
+def _change_sections(changes: list[Change], explanation: Explanation) -> list[Table | Line]:
+    """Return the table of the changes that buy most, or with which a design can run; or a line that there are none."""
     metric = explanation.elasticity_of.replace("_", " ")
-    if not changes:
+    if not changes and explanation.feasible:
         return [Line(f"no single change of the mapping improves {metric} by a per cent")]
-    columns = [
-        Column(f"changes that improve {metric} most", "change", left=True),
-        Column("gain", "gain", percent),
-        Column("memory", "memory", gib),
-    ]
-    return [Table("changes", columns, changes)]
+    if not changes:
+        return [Line("no change of one or two options of the mapping lets it run on these devices")]
+    title = f"changes that improve {metric} most" if explanation.feasible else "changes with which it can run"
+    columns = [Column(title, "change", left=True)]
+    if explanation.has_step:
+        columns.append(Column("gain", "gain", percent))
+    return [Table("changes", [*columns, Column("memory", "memory", gib)], changes)]
 
 
 def _intervals(request: DesignRequest, explanation: Explanation) -> DesignIntervals:

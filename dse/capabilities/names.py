@@ -7,12 +7,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from dse.reports import Column, Line, Option, Report, Table, capability
+from dse.reports.report import NOTHING_FEASIBLE
 
 if TYPE_CHECKING:
     from dse.doors import Study
-
-#: Exit status where nothing matches.
-_NOTHING = 1
 
 #: Columns whose cells may be wrapped, and the column that is left out first.
 _PROSE, _SPARE = ("meaning", "allowed", "values", "where it is empty", "what"), "path"
@@ -56,7 +54,7 @@ def names(
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     if not rows:
         note = f"nothing matches {pattern!r}; {_suggestion(kind, pattern, studies)}"
-        return Report([], notes=[note], status=_NOTHING)
+        return Report([], notes=[note], status=NOTHING_FEASIBLE)
     columns = [Column(name, name, left=True, prose=name in _PROSE, spare=name == _SPARE) for name in table.columns]
     return Report(rows, [Line(f"{table.what}\n"), Table("names", columns, rows)])
 

@@ -11,14 +11,14 @@ from typing import Annotated
 import typer
 
 import dse
-from dse.capabilities import PANELS, capabilities
+from dse.capabilities import PANELS, capabilities, faults
 from dse.cli import programs
 from dse.cli.commands import command
-from dse.cli.status import as_notes
 from dse.cli.usage import Command, Commands
 from dse.io import fuse_outputs
 from dse.io.interruption import end
 from dse.io.terminal import filter_output
+from dse.reports.terminal import note
 
 app = typer.Typer(
     name="dse",
@@ -66,8 +66,9 @@ def _add_commands() -> None:
         app.command(name, cls=Command, rich_help_panel="Manage")(program)
 
 
-with as_notes():
-    _add_commands()
+_add_commands()
+for _fault in faults():
+    note(_fault)
 
 
 def main() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import typer
@@ -93,16 +92,6 @@ def _reported_status(command: Callable[[], int | None]) -> int:
     except (KeyboardInterrupt, Stopped) as interruption:
         note(str(interruption) or "interrupted")
         return INTERRUPTED
-
-
-@contextlib.contextmanager
-def as_notes() -> Iterator[None]:
-    """Print notices of dse in this context as lines on standard error."""
-    show_warning, warnings.showwarning = warnings.showwarning, _show_warning
-    try:
-        yield
-    finally:
-        warnings.showwarning = show_warning
 
 
 def _show_warning(

@@ -413,7 +413,6 @@ TRAINING = Study(
         "tokens_per_second": "tokens/s",
         "mfu": "MFU",
         "peak_memory": "peak memory",
-        "fits_probability": "fits with probability",
         "energy_per_step": "energy per step",
         "run_time_with_failures": "run, with failures",
         "cost_per_run": "cost of the run",

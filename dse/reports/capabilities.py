@@ -68,16 +68,17 @@ class Capability:
 
         def field(parameter: Parameter, kind: Any, alias: str) -> tuple[Any, Any]:
             option = parameter.option
-            limits = {"ge": option.low, "le": option.high}
-            limits = {name: limit for name, limit in limits.items() if limit is not None}
-            annotation = Annotated[_plain(kind), pydantic.Field(alias=alias, description=option.help, **limits)]
+            limits: dict[str, Any] = {} if option.low is None else {"ge": option.low}
+            limits |= {} if option.high is None else {"le": option.high}
+            about = pydantic.Field(alias=alias, description=option.help, **limits)
+            annotation: Any = Annotated[_plain(kind), about]  # type: ignore[valid-type]
             return annotation, ... if parameter.default is REQUIRED else parameter.default
 
-        return pydantic.create_model(
-            f"{self.key}_request",
-            __config__=pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True),
-            **{parameter.name: field(parameter, kind, alias) for alias, (parameter, kind) in fields.items()},
-        )
+        definitions: dict[str, Any] = {
+            parameter.name: field(parameter, kind, alias) for alias, (parameter, kind) in fields.items()
+        }
+        settings = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+        return pydantic.create_model(f"{self.key}_request", __config__=settings, **definitions)
 
     def call(self, *arguments: Any, **keywords: Any) -> Report:
         """Return the report of arguments in Python.
@@ -129,15 +130,16 @@ class Capability:
         try:
             checked = model.model_validate(dict(values))
         except pydantic.ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            known = [field.alias or name for name, field in model.model_fields.items()]
-            if first["type"] == "extra_forbidden":
-                raise unknown_name(where, place, known, "options") from None
-            got = "none" if first["type"] == "missing" else repr(first["input"])[:200]
-            name = place.partition(".")[0]
-            description = next((f.description for key, f in model.model_fields.items() if name in (key, f.alias)), None)
-            raise InputError(f"{where}: {place}", got, first["msg"], description or "see the options") from None
+            faults = error.errors(include_url=False)
+            fault = next((one for one in faults if one["type"] == "extra_forbidden"), faults[0])
+            place = ".".join(map(str, fault["loc"]))
+            fields = {field.alias or name: field for name, field in model.model_fields.items()}
+            if fault["type"] == "extra_forbidden":
+                raise unknown_name(where, place, fields, "options") from None
+            about = str(fields[str(fault["loc"][0])].description)
+            if fault["type"] == "missing":
+                raise InputError(f"{where}: {place}", "none", about, "add it") from None
+            raise InputError(f"{where}: {place}", repr(fault["input"])[:200], fault["msg"], about) from None
         return {name: getattr(checked, name) for name in checked.model_fields_set}
 
 

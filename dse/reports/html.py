@@ -6,14 +6,14 @@ import html
 import itertools
 from collections.abc import Iterable
 
+from dse.io import markup
 from dse.reports.report import Report
 from dse.reports.tables import Column, Line, Section, Style, Table
 
 _STYLE = (
-    ".dse table{border-collapse:collapse;margin:.3em 0}.dse td,.dse th{padding:.1em .6em;text-align:right;"
-    "vertical-align:top}.dse .left{text-align:left}.dse thead th{border-bottom:1px solid currentColor}"
-    ".dse .bar{background:#4477aa;height:.7em;min-width:1px}.dse .caution{color:#a65e00}.dse .fault{color:#b00020}"
-    ".dse p{margin:.3em 0}.dse .strong{font-weight:bold;margin-top:.8em}.dse pre{margin:.3em 0}"
+    f"{markup.STYLE}.dse .bar{{background:#4477aa;height:.7em;min-width:1px}}.dse .caution{{color:#a65e00}}"
+    ".dse .fault{color:#b00020}.dse p{margin:.3em 0}.dse .strong{font-weight:bold;margin-top:.8em}"
+    ".dse pre{margin:.3em 0}"
 )
 
 #: Width of a full bar, em.
@@ -47,19 +47,14 @@ def _paragraph(line: Line) -> str:
 def _table(table: Table) -> str:
     """Return a table as HTML, with its title."""
     title = _paragraph(Line(table.title, Style.strong)) if table.title else ""
-    head = "".join(f"<th{_align(column)}>{html.escape(column.heading)}</th>" for column in table.visible)
-    rows = "".join(f"<tr>{''.join(_cell(column, row) for column in table.visible)}</tr>" for row in table.rows)
-    return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    rows = [[_cell(column, row) for column in table.visible] for row in table.rows]
+    headings, left = [column.heading for column in table.visible], [column.left for column in table.visible]
+    return title + markup.table(headings, rows, left)
 
 
 def _cell(column: Column, row: object) -> str:
-    """Return a cell as HTML; a share as a bar."""
+    """Return the content of a cell as HTML; a share as a bar."""
     if column.bar:
         width = _BAR * float(column.value(row) or 0.0)
-        return f'<td class="left"><div class="bar" style="width:{width:.2f}em"></div></td>'
-    return f"<td{_align(column)}>{html.escape(column.text(row))}</td>"
-
-
-def _align(column: Column) -> str:
-    """Return the attribute of a cell that is left-aligned, "" for others."""
-    return ' class="left"' if column.left else ""
+        return f'<div class="bar" style="width:{width:.2f}em"></div>'
+    return html.escape(column.text(row))

@@ -91,13 +91,22 @@ def parameters_of(function: Any) -> tuple[Parameter, ...]:
     hints = typing.get_type_hints(function, include_extras=True)
     parameters = []
     for name, parameter in inspect.signature(function).parameters.items():
-        kind, *annotations = get_args(hints[name]) if get_origin(hints[name]) is Annotated else (hints[name],)
-        option = next((item for item in annotations if isinstance(item, Option)), None)
+        kind, option = _declared(hints[name])
         if option is None:
             raise TypeError(f"{function.__module__}.{function.__name__}: {name} has no Option")
         default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
         parameters.append(Parameter(name, option, kind, default))
     return tuple(parameters)
+
+
+def _declared(hint: Any) -> tuple[Any, Option | None]:
+    """Return type and option of an annotation, of which a member of a union may have the option."""
+    if get_origin(hint) is Annotated:
+        kind, *annotations = get_args(hint)
+        return kind, next((item for item in annotations if isinstance(item, Option)), None)
+    pairs = [_declared(member) for member in _members(hint)] if len(_members(hint)) > 1 else []
+    option = next((option for _, option in pairs if option), None)
+    return functools.reduce(operator.or_, [kind for kind, _ in pairs]) if option else hint, option
 
 
 # --- options common to several capabilities

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
+#: Exit status where nothing is feasible, or nothing matches.
+NOTHING_FEASIBLE = 1
+
 #: Name of all details.
 ALL = "all"
 

@@ -81,8 +81,7 @@ def _print_sections(out: Console, report: Report, shown: Sequence[str]) -> None:
         out.print(Text(str(path)), soft_wrap=True)
     hidden = [name for name in report.details if name not in shown] if "all" not in shown else []
     if hidden:
-        out.print()
-        out.print(Text(f"more: --show {','.join(hidden)}, or all", "dim"), soft_wrap=True)
+        out.print(Text(f"more: --show all, or some of {', '.join(hidden)}", "dim"))
 
 
 def print_line(out: Console, line: Line) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dse.types.display import record_html, record_text
 from dse.types.fields import SHARE, Bounds, Scalar, metadata, record
 
 #: Groups of metrics that results may lack: sweeps write energy by default, of the others what they ask for.
@@ -15,6 +16,8 @@ _TWICE = Bounds(high=2.0)
 @record
 class Metrics:
     """Metrics of one design; parts ``<metric>_<part>`` add up to ``<metric>``."""
+
+    _repr_html_, __repr__ = record_html, record_text
 
     step_time: Scalar = metadata("T", "s", "training step time")
     step_time_forward: Scalar = metadata("", "s", "layer forward compute on the slowest stage")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dse.types.choices import Load
+from dse.types.display import record_html, record_text
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS
 
@@ -288,6 +289,8 @@ class Engine:
 @record
 class ServingMetrics:
     """Metrics of serving; every total is the sum of its parts ``<total>_<part>``."""
+
+    _repr_html_, __repr__ = record_html, record_text
 
     time_per_output_token: Scalar = metadata("TPOT", "s", "time per output token (TPOT), mean")
     time_per_output_token_matrix: Scalar = metadata("", "s", "matrix and small kernels, decode")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dse.io import digits, percent, quantity, seconds, setting
+from dse.io import counted, digits, percent, quantity, seconds, setting
 from dse.io.quantities import gib, prefixed, span
 from dse.reports import Column, Line, Table, bar, caution
 from dse.reports.tables import Section, Style
@@ -25,27 +25,36 @@ _DAY, _DAYS = 86400.0, 2.0
 #: Metrics in per cent.
 _UTILISATIONS = ("mfu", "mfu_causal", "hfu")
 
-#: Elasticities, and parts of a sum, that are shown.
-_ELASTICITIES, _PARTS = 10, 6
+#: Elasticities, parts of a sum, and cautions that are shown.
+_ELASTICITIES, _PARTS, _CAUTIONS = 10, 5, 2
 
 #: Group of metrics → detail that shows its sums by part.
 _DETAILS = {ENERGY: "energy", MONEY: "cost", CARBON: "carbon", RUN: "run"}
 
 
-def explanation_sections(explanation: Explanation, design: Design, bounds: Bounds) -> list[Section]:
+def explanation_sections(
+    explanation: Explanation, design: Design, bounds: Bounds, cautions: Sequence[str] = ()
+) -> list[Section]:
     """Return an explanation as sections: reasons, metrics, parts of time and memory, bounds; details after them.
 
     Args:
         explanation: of the design.
         design: with plain numbers as leaves.
         bounds: metric → ends of its 80 % interval, where there is one.
+        cautions: texts besides the explanation's own.
     """
     reasons = reason_lines(explanation.reasons)
     if not explanation.has_step:
-        return [*reasons, Line(_no_step_text(explanation, design))]
-    if explanation.caution:
-        reasons.append(caution(explanation.caution))
-    return [*reasons, *_answer(explanation, bounds), *_details(explanation, design, bounds)]
+        return [*_cautions(cautions), *reasons, Line(_no_step_text(explanation, design))]
+    cautions = [*cautions, *([explanation.caution] if explanation.caution else [])]
+    return [*_cautions(cautions), *reasons, *_answer(explanation, bounds), *_details(explanation, design, bounds)]
+
+
+def _cautions(cautions: Sequence[str]) -> list[Line]:
+    """Return the first cautions as lines, the others as a detail."""
+    others = [caution(text, show="cautions") for text in cautions[_CAUTIONS:]]
+    count = [caution(f"{counted(len(others), 'further caution')}: --show cautions")] if others else []
+    return [*map(caution, cautions[:_CAUTIONS]), *count, *others]
 
 
 def reason_lines(reasons: Sequence[Reason]) -> list[Line]:
@@ -87,12 +96,13 @@ def _answer(explanation: Explanation, bounds: Bounds) -> list[Section]:
         for name, words in study.summary.items()
         if name in explanation.metrics
     ]
+    hidden = "" if explanation.feasible else "time"  # of a design that cannot run, memory says more
     lines = [
-        Line(f"{_words(total)}: {text}")
+        Line(f"{_words(total)}: {text}", show="" if total == study.memory else hidden)
         for total in study.totals
         if (total == study.memory or _detail(total, study) == "time") and (text := _parts_text(explanation, total))
     ]
-    return [Table("metrics", _metric_columns(bounds), rows), *lines, Line(_bound_text(explanation))]
+    return [Table("metrics", _metric_columns(bounds), rows), *lines, Line(_bound_text(explanation), show=hidden)]
 
 
 def _metric_columns(bounds: Bounds) -> list[Column]:
@@ -129,7 +139,7 @@ def _metric_row(explanation: Explanation, name: str, bounds: Bounds) -> dict[str
 
 def _parts_text(explanation: Explanation, total: str) -> str:
     """Return the largest parts of a total with their shares, "" for none."""
-    parts = sorted((part for part in explanation.waterfalls[total] if part.share >= 5e-4), key=lambda part: -part.share)
+    parts = sorted((part for part in explanation.waterfalls[total] if part.share >= 5e-3), key=lambda part: -part.share)
     texts = [f"{_words(part.name)} {100.0 * part.share:.0f} %" for part in parts[:_PARTS]]
     rest = sum(part.share for part in parts[_PARTS:])
     return ", ".join([*texts, f"others {100.0 * rest:.0f} %"] if rest >= 5e-3 else texts)
@@ -147,8 +157,8 @@ def _bound_text(explanation: Explanation) -> str:
         return "bound: no kernel takes time"
     shares = sorted(((bound, time / total) for bound, time in seconds_by_bound.items()), key=lambda pair: -pair[1])
     text = ", ".join(f"{bound} {100.0 * share:.0f} %" for bound, share in shares if share >= 5e-3)
-    names = " and ".join(_words(row.name) for row in longest[:2])
-    return f"kernels are bound by {text} of their time; the longest: {names}{_host_text(explanation)}"
+    name = f"{_words(longest[0].name)} ({longest[0].section})"
+    return f"bound of kernels: {text}; the longest: {name}{_host_text(explanation)}"
 
 
 def _host_text(explanation: Explanation) -> str:
@@ -156,7 +166,7 @@ def _host_text(explanation: Explanation) -> str:
     if not explanation.host_bound:
         return ""
     waits = percent(explanation.metrics["step_time_host"] / explanation.metrics["step_time"])
-    return f"; launches take the host longer (host-bound): the device waits for {waits} of the step"
+    return f"; host-bound: the device waits for {waits} of the step"
 
 
 # --- details

@@ -79,7 +79,7 @@ def test_every_accelerator_without_a_price_is_found():
 @pytest.mark.parametrize("serving", [False, True])
 def test_evaluate_tells_it_beside_the_money(serving):
     asked = ["evaluate", "-w", "llama-3-8b", "-s", "b300", "--set", "tp=1", *(["--serving"] if serving else [])]
-    out = CliRunner().invoke(app, asked).stdout
+    out = CliRunner().invoke(app, [*asked, "--show", "cost,carbon"]).stdout
     line = "accelerator price: 38,500 USD = 35 USD/W of its power limit; made.price is not stated"
     assert line in out and "embodied carbon of the dies: 165 kg = 0.15 kg/W of its power limit" in out
     told = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["cautions"]

@@ -51,7 +51,7 @@ def test_figures_suit_every_way_to_keep(keep, kinds):
 
 
 def test_evaluate_explains_serving(command):  # noqa: F811
-    ended = command(*EVALUATE)
+    ended = command(*EVALUATE, "--show", "all")
     assert ended.status == 0 and ended.err == ""
     for text in (
         "time per output token",

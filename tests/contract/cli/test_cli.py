@@ -208,7 +208,7 @@ def test_what_a_command_does_not_take_is_told_with_what_it_does(command, line, w
 
 
 def test_evaluate(command):
-    ended = command(*EVALUATE, "--set", "tp=8", "--set", "dp=2", "--set", "recompute=full")
+    ended = command(*EVALUATE, "--set", "tp=8", "--set", "dp=2", "--set", "recompute=full", "--show", "all")
     assert ended.status == 0 and ended.err == ""
     for text in (
         "step time",
@@ -222,7 +222,7 @@ def test_evaluate(command):
         "fwd+bwd traffic",
     ):
         assert text in ended.out
-    assert "\nsoftware: megatron-2022 (default of selene)\n" in ended.out
+    assert "gpt-3-13b on selene, megatron-2022 (default of selene), bf16\n" in ended.out
 
 
 def test_without_a_matrix_rate_no_times_are_told(command):

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 from rich.console import Console
 
-from dse.cli import show
 from dse.optimizers.progress import SearchProgress
+from dse.reports import Column, Table
+from dse.reports.terminal import print_table
 from dse.sweep import Progress
 from dse.sweep.progress import time_left
 
@@ -21,9 +22,13 @@ ROWS = [
 ]
 
 
-def printed(width: int, columns, rows, **options) -> list[str]:
+def printed(width: int, columns, rows, left=(), prose=(), spare=()) -> list[str]:
     out = Console(file=io.StringIO(), width=width, highlight=False)
-    show.print_table(out, columns, rows, **options)
+    made = [
+        Column(name, f"c{i}", left=name in left, prose=name in prose, spare=name in spare)
+        for i, name in enumerate(columns)
+    ]
+    print_table(out, Table("table", made, [{f"c{i}": cell for i, cell in enumerate(row)} for row in rows]))
     assert out.width == width
     return [line.rstrip() for line in out.file.getvalue().splitlines()]
 

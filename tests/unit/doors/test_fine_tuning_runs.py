@@ -49,7 +49,7 @@ def test_a_design_of_adapters_does_not_take_the_tokens_of_pre_training():
 
 def test_evaluate_says_what_was_assumed():
     asked = ["evaluate", "-w", "llama-2-70b", "-s", "eos", "-n", "64", "--set", "tp=8", "--set", "rank=16"]
-    shown = CliRunner().invoke(app, asked).stdout
+    shown = CliRunner().invoke(app, [*asked, "--show", "all"]).stdout
     assert "run_tokens of adapters: 100,000,000 assumed, not those of pre-training" in shown
     assert "Run of 100 Mtokens: " in shown and " kWh, without failures." in shown and " 0 times a run" not in shown
     (told,) = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["cautions"]

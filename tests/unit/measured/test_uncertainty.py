@@ -244,7 +244,7 @@ def told(capsys, *arguments):
 
 def test_commands_tell_intervals(capsys):
     options = ["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=8", "--set", "recompute=full"]
-    printed = told(capsys, "evaluate", *options)
+    printed = told(capsys, "evaluate", *options, "--show", "intervals")
     assert "80 % interval" in printed and "shares of its variance" in printed
     assert "80 % interval" not in told(capsys, "evaluate", *options, "--no-uncertainty")
     document = json.loads(told(capsys, "evaluate", *options, "--json"))

@@ -76,7 +76,7 @@ def test_the_wait_for_the_host_is_told_beside_the_layer():
     settings = ("tp=8", "micro_batch=1", "global_batch=512", f"software.host_time={1.01 * seconds / 2.0!r} s")
     words = ["-w", "llama-3-8b", "-s", "eos", "-n", "8", *(word for one in settings for word in ("--set", one))]
     told = CliRunner().invoke(app, ["evaluate", *words, "--no-uncertainty"]).stdout
-    (waits,) = re.findall(r"\(host-bound\): the device waits for ([\d.]+) % of the step", " ".join(told.split()))
+    (waits,) = re.findall(r"host-bound: the device waits for ([\d.]+) % of the step", " ".join(told.split()))
     assert 0.5 < float(waits) < 1.1 and "host launch time" not in told
 
 

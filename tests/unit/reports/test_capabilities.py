@@ -1,0 +1,110 @@
+"""One declaration of options, from which Python, the command line, HTTP and MCP take theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dse.cli.commands import command
+from dse.cli.usage import Command, Commands
+from dse.errors import InputError
+from dse.reports import Option, Report, capability
+from dse.reports.options import Settings, Specification
+
+
+@capability("Ask")
+def double(
+    number: Annotated[float, Option("A number.", is_argument=True, low=0.0)],
+    names: Annotated[Sequence[str] | None, Option("Names.", flag="--on", terminal=list[str])] = None,
+    settings: Settings = None,
+    file: Annotated[Path | None, Option("A file.")] = None,
+    spec: Specification | None = None,
+    quiet: Annotated[bool, Option("Say nothing.", local="has nothing to say", remote=True)] = False,
+) -> Report:
+    """Double a number.
+
+    It is that simple.
+    """
+    return Report({"double": 2 * number, "names": names, "settings": settings, "quiet": quiet, "spec": spec})
+
+
+def invoked(*words: str):
+    app = typer.Typer(cls=Commands)
+    app.command("double", cls=Command)(command(double.capability))
+    app.command("other")(lambda: None)
+    return CliRunner().invoke(app, ["double", *words])
+
+
+def test_python_takes_names_of_options_and_leaves():
+    assert double(2.0)["double"] == 4.0
+    assert double(number="2", on=["a"])["names"] == ["a"], "by the name in requests too"
+    assert double(2, tp=8, settings={"pp": 2})["settings"] == {"pp": 2, "tp": 8}
+    assert double(2, settings=["pp=2"], tp=8)["settings"] == ["pp=2", "tp=8"]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "got"),
+    [({"number": -1}, "-1"), ({"number": "x"}, "x"), ({}, "none"), ({"number": 1, "names": "a"}, "a")],
+)
+def test_python_refuses_in_four_parts(keywords, got):
+    with pytest.raises(InputError) as fault:
+        double(**keywords)
+    assert fault.value.where.startswith("dse.double") and got in fault.value.got and fault.value.fix
+
+
+def test_a_command_has_the_options():
+    assert '"double": 4.0' in invoked("2", "--json").stdout
+    found = invoked("2", "--on", "a", "--on", "b", "--set", "tp=8", "--json").stdout
+    assert '"b"' in found and '"tp=8"' in found
+    assert invoked("-1").exit_code == 2 or invoked("--", "-1").exit_code == 2
+
+
+def test_options_may_stand_in_a_file(tmp_path):
+    file = tmp_path / "options.toml"
+    file.write_text('number = 3\non = ["a"]\nset = { tp = 8, overlap_dp = true }\n')
+    found = invoked("--request", str(file), "--json").stdout
+    assert '"double": 6.0' in found and '"a"' in found and '"overlap_dp=true"' in found
+    assert '"double": 8.0' in invoked("4", "--request", str(file), "--json").stdout, "the command line counts first"
+    file.write_text("nmber = 3\n")
+    found = invoked("--request", str(file))
+    assert found.exit_code == 2 and "number" in found.stderr
+
+
+def test_requests_have_no_files_and_no_local_options():
+    made = double.capability
+    assert set(made.request.model_json_schema()["properties"]) == {"number", "on", "set", "spec"}
+    assert made.answer({"number": 1, "set": {"tp": 2}})["settings"] == {"tp": 2}
+    assert made.answer({"number": 1})["quiet"] is True, "the value that it has there"
+    reasons = {parameter.key: parameter.reason_local for parameter in made.parameters if parameter.reason_local}
+    assert reasons == {"file": "names a file of this machine", "quiet": "has nothing to say"}
+    with pytest.raises(InputError, match="did you mean 'number'"):
+        made.answer({"nmber": 1})
+
+
+def test_every_parameter_is_declared():
+    @capability("Ask")
+    def bare(number: float) -> Report:
+        """Lack an option."""
+        return Report({"number": number})
+
+    with pytest.raises(TypeError, match="number has no Option"):
+        _ = bare.capability.parameters
+
+
+def test_a_door_takes_a_design():
+    @capability("Ask", door="math:sqrt")
+    def root(number: Annotated[str, Option("A number.")]) -> Report:
+        """Find a root."""
+        return Report({"number": number})
+
+    assert root(4.0) == 2.0 and root("4")["number"] == "4"
+
+
+def test_documents_may_be_dictionaries():
+    assert double(1, spec={"axes": {"tp": [1]}})["spec"] == {"axes": {"tp": [1]}}
+    assert isinstance(double(1, spec="a.toml")["spec"], Path | Mapping)
