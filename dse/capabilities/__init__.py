@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 #: Name in Python → module of this package, in the order of the help.
 MODULES = {
     "evaluate": "evaluate",
-    "serve": "evaluate",
+    "run": "run",
+    "search": "search",
     "decide": "decide",
     "plan": "plan",
     "pools": "pools",
+    "serve": "evaluate",
+    "plot_results": "plot",
+    "merge": "run",
     "names": "names",
 }
 
