@@ -292,9 +292,9 @@ def _sections(decision: Decision, study: Study, is_one_of_several: bool) -> list
     direction = "more" if decision.higher_is_better else "less"
     count, short = len(decision.verdicts), _short_names(decision)
     count_note = f", of {count:,} designs" if count > _TOP else ""
-    prefix = f"{decision.metric}_" if is_one_of_several else ""
+    prefix, title = (f"{decision.metric}_", heading) if is_one_of_several else ("", Line)
     sections: list[Section] = [
-        heading(f"{study.long_names[decision.metric]}: {direction} is better{count_note}"),
+        title(f"{study.long_names[decision.metric]}: {direction} is better{count_note}"),
         *map(Line, _sentences(decision, short)),
         Line(""),
         _design_table(decision, study, short, f"{prefix}designs"),

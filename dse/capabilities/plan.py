@@ -30,6 +30,9 @@ _FACTORS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 #: Word of a table → metric whose statistics are limited.
 _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token"}
 
+#: Metric of the money of a fleet.
+_HOURLY = "cost_per_device_hour"
+
 #: A number in the units of SI, or a text with its unit.
 _Amount = float | str | None
 
@@ -63,12 +66,8 @@ def plan(
             "[PCT=]TIME",
         ),
     ] = None,
-    prompt_tokens: Annotated[
-        float, Option("Serving: prompt tokens, mean.", flag="--isl", metavar="N")
-    ] = 1024.0,
-    output_tokens: Annotated[
-        float, Option("Serving: output tokens, mean.", flag="--osl", metavar="N")
-    ] = 1024.0,
+    prompt_tokens: Annotated[float, Option("Serving: prompt tokens, mean.", flag="--isl", metavar="N")] = 1024.0,
+    output_tokens: Annotated[float, Option("Serving: output tokens, mean.", flag="--osl", metavar="N")] = 1024.0,
     time: Annotated[
         _Amount, _amount("Training: limit of the run with failures: 30d, 12 h [default: none].", "--in", "TIME")
     ] = None,
@@ -86,7 +85,7 @@ def plan(
     ] = None,
     settings: Settings = None,
     software: Software = None,
-    progress: ShowProgress = True,
+    progress: ShowProgress = None,
 ) -> Report:
     """Plan the cheapest devices for a service or a training run.
 
@@ -96,7 +95,7 @@ def plan(
     """
     names = on.split(",") if isinstance(on, str) else on
     accelerators = tuple(name.strip() for name in names if name.strip())
-    options = _planner_options(settings, software, progress, serving)
+    candidates = _candidate_settings(settings, software, serving)
     of_service = {"--rate": rate, "--ttft": first_token, "--tpot": token}
     of_training = {"--in": time, "--under": budget, "--tokens": tokens, "--global-batch": global_batch}
     if serving:
@@ -104,7 +103,8 @@ def plan(
         if rate is None:
             raise InputError("dse plan --serving", "no --rate", "a rate of requests/s", "add --rate 10")
         lengths, limits = (prompt_tokens, output_tokens), (_limit(first_token, "--ttft"), _limit(token, "--tpot"))
-        return _service(workload, accelerators, rate, lengths, limits, max_devices or _SERVING_DEVICES, options)
+        most = max_devices or _SERVING_DEVICES
+        return _service(workload, accelerators, rate, lengths, limits, most, candidates, progress)
     _check_options(of_training, of_service, "no --serving", "of a service", "add --serving")
     run_limits = (
         math.inf if time is None else _seconds(time),
@@ -112,7 +112,7 @@ def plan(
     )
     token_count = None if tokens is None else _count(tokens, "--tokens", "tokens, such as 2T")
     most = max_devices or _TRAINING_DEVICES
-    return _training(workload, accelerators, run_limits, most, token_count, global_batch, options)
+    return _training(workload, accelerators, run_limits, most, token_count, global_batch, candidates, progress)
 
 
 def _check_options(
@@ -123,15 +123,15 @@ def _check_options(
         raise InputError("dse plan", f"{', '.join(foreign_options)} {scope}, {got}", ", ".join(options), fix)
 
 
-def _planner_options(settings: SettingsValue, software: str | None, progress: bool, serving: bool) -> dict[str, Any]:
-    """Return the arguments of a planner beside its demand: settings of its designs, their stack, progress."""
+def _candidate_settings(settings: SettingsValue, software: str | None, serving: bool) -> tuple[str, dict[str, Any]]:
+    """Return the stack of all candidates ("": the usual ones), and name → value of their settings."""
     from dse.capabilities.settings import raise_duplicate, settings_of
     from dse.doors import STUDIES
 
     values = settings_of(settings, STUDIES["serving" if serving else "training"])
     if software is not None and "software" in values:
         raise_duplicate("--set", "software", f"--software {software}", "--set software")
-    return {"settings": values, "software": values.pop("software", software), "progress": progress}
+    return str(values.pop("software", software or "")), values
 
 
 # --- numbers with units
@@ -191,25 +191,24 @@ def _service(
     lengths: tuple[float, float],
     limits: tuple[tuple[float, str], tuple[float, str]],
     max_devices: int,
-    options: Mapping[str, Any],
+    candidates: tuple[str, dict[str, Any]],
+    progress: Any,
 ) -> Report:
     """Return the plan of a service; status 1 without a fleet."""
     from dse.designs import catalog
     from dse.fleet import ServiceDemand, provision
     from dse.fleet.intervals import cheapest_probabilities, fleet_intervals
+    from dse.sweep.progress import progress_bar, shown
 
-    (first_limit, first_statistic), (token_limit, token_statistic) = limits
-    model = catalog.resolve("workload", workload)
-    asked = ServiceDemand(
-        model, accelerators, rate, *lengths, first_limit, token_limit, max_devices, first_statistic, token_statistic
-    )
-    service_plan = provision(asked, **options)
+    model, (times, statistics) = catalog.resolve("workload", workload), zip(*limits, strict=True)
+    request = ServiceDemand(model, accelerators, rate, *lengths, *times, max_devices, *statistics, *candidates)
+    with shown(progress, progress_bar) as show:
+        service_plan = provision(request, show)
     demand, fleets = service_plan.demand, service_plan.fleets
     intervals = [fleet_intervals(fleet, demand) for fleet in fleets]
     cheapest = cheapest_probabilities(fleets, demand)
     documents = [
-        _fleet_document(fleet, demand)
-        | {**_chances(fleet_ends, demand.limits), "probability_cheapest": share}
+        _fleet_document(fleet, demand) | {**_chances(fleet_ends, demand.limits), "probability_cheapest": share}
         for fleet, fleet_ends, share in zip(fleets, intervals, cheapest, strict=True)
     ]
     document = {"demand": demand, "fleets": documents, "without": service_plan.without}
@@ -217,13 +216,14 @@ def _service(
     rows = [_fleet_row(fleet, values) for fleet, values in zip(fleets, documents, strict=True)]
     sections: list[Section] = [Line(_service_text(service_plan))]
     if fleets:
-        sections.append(Table("fleets", _fleet_columns(demand), rows))
+        sections += [Line(_cheapest_fleet_text(rows[0])), Line(""), Table("fleets", _fleet_columns(demand), rows)]
     sections += _remarks(fleets, service_plan.without, service_plan.changes)
     if fleets:
-        sections.append(Table("load", _load_columns(demand), rows, "load of the workers", "load"))
+        formats = {**{metric: (_word(metric), seconds) for metric in demand.metrics}, _HOURLY: ("USD/h", digits)}
+        figures = [dict(zip(formats, (fleet.first_token, fleet.token, fleet.hourly), strict=True)) for fleet in fleets]
         names = [f"{fleet.accelerator}, {fleet.kind}" for fleet in fleets]
-        formats = {metric: (_word(metric), seconds) for metric in demand.metrics}
-        sections.append(_interval_table(names, intervals, {**formats, "cost_per_device_hour": ("USD/h", digits)}))
+        sections.append(_limit_table(names, figures, intervals, demand.limits, formats))
+        sections.append(Table("load", _load_columns(), rows, "load of each worker", "load"))
         sections.append(heading("launch", "launch"))
         sections += [verbatim(launch_command(group, fleets[0], demand), "launch") for group in fleets[0].workers]
     return Report(document, sections, status=0 if fleets else _INFEASIBLE)
@@ -298,35 +298,38 @@ def _degrees_text(degrees: Mapping[str, Any]) -> str:
     return " x ".join(f"{name} {value}" for name, value in degrees.items() if value not in (1, "none")) or "1 device"
 
 
+def _cheapest_fleet_text(row: Mapping[str, Any]) -> str:
+    """Return a line on the cheapest fleet."""
+    return (
+        f"cheapest ({_whole_percent(row['probability_cheapest'])} sure): {row['workers']} {row['accelerator']}, "
+        f"{digits(row['hourly'])} USD/h; TTFT {seconds(row['first_token'])}, TPOT {seconds(row['token'])}"
+    )
+
+
 def _fleet_columns(demand: ServiceDemand) -> list[Column]:
     """Return the columns of the table of fleets."""
     return [
         Column("accelerator", "accelerator", left=True),
         Column("USD/h", "hourly", digits),
         Column("cheapest", "probability_cheapest", _whole_percent),
-        Column("devices", "total_devices"),
+        Column("devices", "total_devices", spare=True),
         Column("workers", "workers"),
         Column("mapping", "mapping", left=True, prose=True),
-        Column("TTFT", "first_token", seconds),
-        Column("TPOT", "token", seconds),
-        *(Column(f"keeps {_word(metric)}", f"chance_{metric}", _whole_percent) for metric in demand.limits),
+        Column("TTFT", "first_token", seconds, spare=True),
+        Column("TPOT", "token", seconds, spare=True),
+        *(Column(f"keeps {_word(name)}", f"chance_{name}", _whole_percent, spare=True) for name in demand.limits),
     ]
 
 
-def _load_columns(demand: ServiceDemand) -> list[Column]:
-    """Return the columns of the table of how fleets are loaded, and by how much limits and rate may change."""
-    margins = {"first_token": "TTFT", "token": "TPOT", "rate": "rate"}
-    finite = {"first_token": demand.first_token_limit, "token": demand.token_limit, "rate": demand.rate}
+def _load_columns() -> list[Column]:
+    """Return the columns of the table of how the workers of fleets are loaded."""
     return [
         Column("accelerator", "accelerator", left=True),
-        Column("in flight, each", "in_flight"),
+        Column("workers", "workers"),
+        Column("in flight", "in_flight"),
         Column("utilisation", "utilisation"),
         Column("highest rate", "rate", digits),
-        *(
-            Column(f"margin of {word}", f"margin_{name}", _whole_percent)
-            for name, word in margins.items()
-            if math.isfinite(finite[name])
-        ),
+        Column("margin", "margin_rate", _whole_percent),
     ]
 
 
@@ -387,26 +390,48 @@ def _by_text(entries: Sequence[Fleet | Cluster]) -> dict[str, list[str]]:
     return accelerators
 
 
-def _interval_table(
+def _limit_table(
     names: Sequence[str],
+    figures: Sequence[Mapping[str, float]],
     intervals: Sequence[Mapping[str, PlanInterval]],
+    limits: Mapping[str, float],
     formats: Mapping[str, tuple[str, Callable[[float], str]]],
 ) -> Table:
-    """Return the table of 80 % intervals of the metrics of ``formats`` (metric → (word, formatter)) by name."""
+    """Return the table of the figures of plans, their intervals, and how they keep their limits.
 
-    def ends_text(metric: str, text: Callable[[float], str]) -> Callable[[Any], str]:
-        low, high = f"{metric}_low", f"{metric}_high"
-        return lambda row: f"{text(row[low])} to {text(row[high])}" if low in row else ""
-
-    columns = [Column("plan", "name", left=True)]
-    for metric, (word, text) in formats.items():
-        columns.append(Column(word, f"{metric}_low", row_text=ends_text(metric, text)))
-        columns.append(Column("", f"{metric}_high", hidden=True))
+    Args:
+        names: of the plans.
+        figures: metric → value, by plan.
+        intervals: metric → interval, by plan.
+        limits: metric → its limit, where there is one.
+        formats: metric → its word and the format of its values.
+    """
     rows = []
-    for name, ends in zip(names, intervals, strict=True):
-        values = {f"{metric}_low": end.low for metric, end in ends.items()}
-        rows.append({"name": name, **values, **{f"{metric}_high": end.high for metric, end in ends.items()}})
-    return Table("intervals", columns, rows, "80 % intervals", "intervals")
+    for name, values, ends in zip(names, figures, intervals, strict=True):
+        for metric, value in values.items():
+            end, limit = ends.get(metric), limits.get(metric)
+            row = {"plan": name, "metric": metric, "value": value}
+            row |= {"low": end.low, "high": end.high} if end else {"low": None, "high": None}
+            row |= {"margin": limit / value - 1.0 if limit else None}
+            rows.append(row | {"chance": end.probability_below(limit) if end and limit else None})
+
+    def text(row: Mapping[str, Any], key: str) -> str:
+        return formats[row["metric"]][1](row[key])
+
+    columns = [
+        Column("plan", "plan", left=True),
+        Column("", "metric", lambda metric: formats[metric][0], left=True),
+        Column("value", "value", row_text=lambda row: text(row, "value")),
+        Column(
+            "80 % interval",
+            "low",
+            row_text=lambda row: "" if row["low"] is None else f"{text(row, 'low')} to {text(row, 'high')}",
+        ),
+        Column("", "high", hidden=True),
+        Column("margin", "margin", _whole_percent),
+        Column("kept", "chance", _whole_percent),
+    ]
+    return Table("limits", columns, rows, "limits, by how much they may change, how surely they are kept", "limits", 2)
 
 
 # --- a training run
@@ -419,15 +444,19 @@ def _training(
     max_devices: int,
     tokens: float | None,
     global_batch: int | None,
-    options: Mapping[str, Any],
+    candidates: tuple[str, dict[str, Any]],
+    progress: Any,
 ) -> Report:
     """Return the plan of a training run; status 1 without a cluster."""
     from dse.designs import catalog
     from dse.fleet import RunDemand, plan_run
     from dse.fleet.intervals import cluster_intervals
+    from dse.sweep.progress import progress_bar, shown
 
     model = catalog.resolve("workload", workload)
-    run_plan = plan_run(RunDemand(model, accelerators, *limits, max_devices, tokens, global_batch), **options)
+    request = RunDemand(model, accelerators, *limits, max_devices, tokens, global_batch, *candidates)
+    with shown(progress, progress_bar) as show:
+        run_plan = plan_run(request, show)
     demand, clusters = run_plan.demand, run_plan.clusters
     intervals = [cluster_intervals(cluster, run_plan) for cluster in clusters]
     limit_by_metric = {"run_time_with_failures": demand.seconds, "cost_per_run": demand.budget}
@@ -448,11 +477,15 @@ def _training(
     ]
     sections: list[Section] = [Line(_run_text(run_plan))]
     if clusters:
-        sections.append(Table("clusters", _cluster_columns(demand), rows))
+        best, word = clusters[0], "cheapest" if math.isfinite(demand.seconds) else "fastest"
+        text = f"{word}: {best.devices:,} {best.accelerator}, {duration(best.seconds)}, {digits(best.cost)} USD"
+        sections += [Line(text), Line(""), Table("clusters", _cluster_columns(demand), rows)]
     sections += _remarks(clusters, run_plan.without, run_plan.changes)
     if clusters:
         formats = {"run_time_with_failures": ("time", duration), "cost_per_run": ("USD", digits)}
-        sections.append(_interval_table([cluster.accelerator for cluster in clusters], intervals, formats))
+        figures = [dict(zip(formats, (cluster.seconds, cluster.cost), strict=True)) for cluster in clusters]
+        names = [cluster.accelerator for cluster in clusters]
+        sections.append(_limit_table(names, figures, intervals, stated, formats))
     return Report(document, sections, status=0 if clusters else _INFEASIBLE)
 
 
@@ -465,8 +498,8 @@ def _run_text(run_plan: RunPlan) -> str:
     tokens = f"{count / 1e12:g}T tokens" if count >= 1e12 else f"{count / 1e9:g}B tokens"
     return (
         f"{demand.workload}: {tokens} {' and '.join(limits)}, {counted(demand.global_batch or 1, 'sequence')} "
-        f"({run_plan.batch_tokens / 1e6:.3g}M tokens) per step; up to {demand.max_devices:,} devices, in powers of two; "
-        "time with failures, USD of buying and running the devices for it\n"
+        f"({run_plan.batch_tokens / 1e6:.3g}M tokens) per step; up to {demand.max_devices:,} devices, in powers of "
+        "two; time with failures, USD of buying and running the devices for it\n"
     )
 
 
@@ -482,5 +515,5 @@ def _cluster_columns(demand: RunDemand) -> list[Column]:
         Column("mapping", "mapping", left=True, prose=True),
         Column("MFU", "mfu", percent),
         *(Column(f"margin of {word}", f"margin_{word}", _whole_percent, spare=True) for word in stated),
-        *(Column(f"keeps {word}", f"chance_{metric}", _whole_percent) for word, metric in stated.items()),
+        *(Column(f"keeps {word}", f"chance_{metric}", _whole_percent, spare=True) for word, metric in stated.items()),
     ]

@@ -72,7 +72,7 @@ def cluster_intervals(cluster: Cluster, run_plan: RunPlan) -> dict[str, PlanInte
     """Evaluate metric → 80 % interval of a run's time with failures (s) and cost (USD)."""
     demand = run_plan.demand
     values = {"run_time_with_failures": cluster.seconds, "cost_per_run": cluster.cost}
-    settings = {**cluster.mapping, "run_tokens": demand.tokens, "global_batch": demand.global_batch}
+    settings = {**demand.settings, **cluster.mapping, "run_tokens": demand.tokens, "global_batch": demand.global_batch}
     return plan_intervals(
         demand.workload, cluster.accelerator, cluster.software, values, "training", cluster.devices, **settings
     )
