@@ -66,7 +66,7 @@ def pools(
 
         check_ending(figure)
     for path in filter(None, (output, figure)):
-        check_output(path, force, [] if isinstance(specification, Mapping) else [Path(specification)])
+        check_output(path, force, [Path(specification)] if isinstance(specification, str | Path) else [])
     matched = match(specification)
     if (output or figure or tool) and not matched.fleets:
         raise InputError(
@@ -331,7 +331,7 @@ def _match_row(number: int, pair: Match, matched: MatchedPools, names: _PoolName
         "transfer_time": pair.transfer,
         "requests_per_second_per_device": pair.rate,
         "watts_per_request_per_second": pair.watts,
-        "usd_per_request": pair.price,
+        "usd_per_request": pair.price or None,
     }
     for other in matched.together:
         key = f"gain_{other.prefill.accelerator}_at"
