@@ -15,7 +15,7 @@ from dse.reports.tables import Section
 
 if TYPE_CHECKING:
     from dse.fleet import Cluster, Fleet, RunDemand, RunPlan, ServiceDemand, ServicePlan, WorkerGroup
-    from dse.fleet.intervals import PlanInterval
+    from dse.measured.decisions.plans import PlanInterval
 
 #: Maximum numbers of devices by default.
 _SERVING_DEVICES, _TRAINING_DEVICES = 64, 16384
@@ -197,7 +197,7 @@ def _service(
     """Return the plan of a service; status 1 without a fleet."""
     from dse.designs import catalog
     from dse.fleet import ServiceDemand, provision
-    from dse.fleet.intervals import cheapest_probabilities, fleet_intervals
+    from dse.measured.decisions.plans import cheapest_probabilities, fleet_intervals
     from dse.sweep.progress import progress_bar, shown
 
     model, (times, statistics) = catalog.resolve("workload", workload), zip(*limits, strict=True)
@@ -450,7 +450,7 @@ def _training(
     """Return the plan of a training run; status 1 without a cluster."""
     from dse.designs import catalog
     from dse.fleet import RunDemand, plan_run
-    from dse.fleet.intervals import cluster_intervals
+    from dse.measured.decisions.plans import cluster_intervals
     from dse.sweep.progress import progress_bar, shown
 
     model = catalog.resolve("workload", workload)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -345,7 +345,7 @@ _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token", "reque
 
 def _interval_factors(matched: MatchedPools) -> dict[str, dict[str, float]]:
     """Return accelerator → "TTFT" etc. → upper end of the 80 % interval over the value; empty without a workload."""
-    from dse.fleet.intervals import plan_intervals
+    from dse.measured.decisions.plans import plan_intervals
 
     parts = {part.accelerator: part for pair in (*matched.together, *matched.pools) for part in pair.parts}
     factors_by_accelerator: dict[str, dict[str, float]] = {}

@@ -90,7 +90,7 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 def _is_path(kind: Any) -> bool:
     """Return True for a type that is or contains ``Path``, and for labelled results."""
-    return kind in (Path, Labelled) or any(_is_path(inner) for inner in get_args(kind))
+    return kind in (Path, DatasetLike) or any(_is_path(inner) for inner in get_args(kind))
 
 
 def parameters_of(function: Any) -> tuple[Parameter, ...]:
@@ -201,7 +201,7 @@ Serving = Annotated[bool, Option("Serve requests instead of training.", section=
 
 
 @typing.runtime_checkable
-class Labelled(typing.Protocol):
+class DatasetLike(typing.Protocol):
     """Labelled results in Python, named without an import of xarray."""
 
     @property
@@ -211,7 +211,7 @@ class Labelled(typing.Protocol):
 
 #: Arguments of a decision between designs.
 Designs = Annotated[
-    str | Sequence[str | Mapping[str, Any]] | Path | Labelled,
+    str | Sequence[str | Mapping[str, Any]] | Path | DatasetLike,
     Option(
         "Designs: SYSTEM, SYSTEM,tp=8,… or tp=8,… each; or a results file, for its best.",
         is_argument=True,

@@ -9,13 +9,13 @@ from dse.cli.service.worker import answer
 from dse.reports.terminal import plain_text
 from tests.contract.capabilities.claims import assert_refused, assert_renderers_agree
 
-WORDS = "decide h100 dgx-b200 -w llama-3-8b --set tp=8 --set n_devices=8 --set global_batch=64".split()
+WORDS = "decide h100 dgx-b200 -w llama-3-8b --set tp=8 --set n_devices=8 --set global_batch=64"
 SHARED = {"workload": "llama-3-8b", "tp": 8, "n_devices": 8, "global_batch": 64}
 
 
 def test_every_door_gives_one_document():
     report = dse.decide(["h100", "dgx-b200"], **SHARED)
-    assert_renderers_agree(report, *WORDS)
+    assert_renderers_agree(report, *WORDS.split())
     settings = {"tp": 8, "n_devices": 8, "global_batch": 64}
     request = {"designs": ["h100", "dgx-b200"], "workload": "llama-3-8b", "set": settings}
     assert answer("decide", request)["document"] == report.to_dict()

@@ -11,7 +11,7 @@ from dse.cli.service.worker import answer
 from dse.reports.terminal import plain_text
 from tests.contract.capabilities.claims import assert_refused, assert_renderers_agree
 
-WORDS = "measure h100,tp=8 h100,tp=4,pp=2 --on h100 -w llama-3-8b --set n_devices=8 --set global_batch=64".split()
+WORDS = "measure h100,tp=8 h100,tp=4,pp=2 --on h100 -w llama-3-8b --set n_devices=8 --set global_batch=64"
 DESIGNS = ["h100,tp=8", "h100,tp=4,pp=2"]
 SHARED = {"workload": "llama-3-8b", "on": "h100"}
 
@@ -22,7 +22,7 @@ def report():
 
 
 def test_every_door_gives_one_document(report):
-    assert_renderers_agree(report, *WORDS)
+    assert_renderers_agree(report, *WORDS.split())
     request = {"designs": DESIGNS, **SHARED, "set": {"n_devices": 8, "global_batch": 64}}
     assert answer("measure", request)["document"] == report.to_dict()
 

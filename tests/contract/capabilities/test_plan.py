@@ -10,9 +10,9 @@ from dse.reports.terminal import plain_text
 from tests.contract.capabilities.claims import assert_refused, assert_renderers_agree, run
 
 SERVICE = {"workload": "llama-3-8b", "serving": True, "rate": 4, "on": ["h100"], "max_devices": 4}
-SERVICE_WORDS = "plan --serving -w llama-3-8b --rate 4 --on h100 --max-devices 4 --ttft p95=1s --tpot 30ms".split()
+SERVICE_WORDS = "plan --serving -w llama-3-8b --rate 4 --on h100 --max-devices 4 --ttft p95=1s --tpot 30ms"
 RUN = {"workload": "llama-3-8b", "on": "h100", "max_devices": 64}
-RUN_WORDS = "plan -w llama-3-8b --on h100 --max-devices 64 --tokens 200B --in 90d".split()
+RUN_WORDS = "plan -w llama-3-8b --on h100 --max-devices 64 --tokens 200B --in 90d"
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +26,8 @@ def training():
 
 
 def test_every_door_gives_one_document(service, training):
-    assert_renderers_agree(service, *SERVICE_WORDS)
-    assert_renderers_agree(training, *RUN_WORDS)
+    assert_renderers_agree(service, *SERVICE_WORDS.split())
+    assert_renderers_agree(training, *RUN_WORDS.split())
     request = {**SERVICE, "on": "h100", "ttft": "p95=1s", "tpot": "30ms"}
     assert answer("plan", request)["document"] == service.to_dict()
     assert answer("plan", {**RUN, "tokens": "200B", "in": "90d"})["document"] == training.to_dict()
@@ -60,7 +60,7 @@ def test_one_limit_is_enough(service):
 def test_settings_and_a_stack_are_of_every_candidate(service):
     options = ["--set", "precision=fp8", "--software", "sglang"]
     report = dse.plan(**SERVICE, ttft="p95=1s", tpot="30ms", precision="fp8", software="sglang")
-    assert_renderers_agree(report, *SERVICE_WORDS, *options)
+    assert_renderers_agree(report, *SERVICE_WORDS.split(), *options)
     fleet = report["fleets"][0]
     assert fleet["software"] == "sglang" and fleet["precision"].startswith("fp8")
     assert fleet["token"] < service["fleets"][0]["token"]
@@ -71,9 +71,9 @@ def test_progress_is_shown_on_standard_error_alone():
     states = []
     dse.plan(**RUN, tokens="200B", time="90d", progress=lambda state: states.append(str(state)))
     assert states == ["0 of 1 accelerators", "1 of 1 accelerators"]
-    ended = run(*RUN_WORDS)
+    ended = run(*RUN_WORDS.split())
     assert "1 of 1 accelerators" in ended.stderr and "accelerators" not in ended.stdout
-    assert run(*RUN_WORDS, "--no-progress").stderr == ""
+    assert run(*RUN_WORDS.split(), "--no-progress").stderr == ""
 
 
 def test_a_plan_without_a_cluster_has_status_1_and_says_why():

@@ -9,7 +9,7 @@ from dse.cli.service.worker import answer
 from dse.reports.terminal import plain_text
 from tests.contract.capabilities.claims import assert_refused, assert_renderers_agree
 
-WORDS = "posttrain -w llama-3-8b -s h100 -n 16 --prompts 64 --isl 512 --osl 2048 --rollout tp=4 --reward 2s".split()
+WORDS = "posttrain -w llama-3-8b -s h100 -n 16 --prompts 64 --isl 512 --osl 2048 --rollout tp=4 --reward 2s"
 STEP = {"workload": "llama-3-8b", "system": "h100", "n_devices": 16, "prompts": 64, "isl": 512, "osl": 2048}
 
 
@@ -19,7 +19,7 @@ def report():
 
 
 def test_every_door_gives_one_document(report):
-    assert_renderers_agree(report, *WORDS)
+    assert_renderers_agree(report, *WORDS.split())
     request = {**STEP, "rollout": {"tp": 4}, "reward": "2 s"}
     assert answer("posttrain", request)["document"] == report.to_dict()
     assert dse.posttrain(**STEP, rollout=["tp=4"], reward="2s", mode=["split"])["modes"] == [

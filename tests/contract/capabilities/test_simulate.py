@@ -11,7 +11,7 @@ from dse.cli.service.worker import answer
 from dse.reports.terminal import plain_text
 from tests.contract.capabilities.claims import assert_refused, run
 
-WORDS = "simulate -w llama-3-8b -s h100-sxm-80gb --requests 300 --set request_rate=20 --set output_tokens=50".split()
+WORDS = "simulate -w llama-3-8b -s h100-sxm-80gb --requests 300 --set request_rate=20 --set output_tokens=50"
 ENGINE = {"workload": "llama-3-8b", "system": "h100-sxm-80gb", "requests": 300, "request_rate": 20, "output_tokens": 50}
 
 
@@ -27,7 +27,7 @@ def without_seconds(document):
 
 def test_every_door_gives_one_document(report):
     document = without_seconds(report.to_dict())
-    assert document == without_seconds(json.loads(run(*WORDS, "--json").stdout))
+    assert document == without_seconds(json.loads(run(*WORDS.split(), "--json").stdout))
     settings = {name: ENGINE[name] for name in ("request_rate", "output_tokens")}
     request = {"workload": "llama-3-8b", "system": "h100-sxm-80gb", "requests": 300, "set": settings}
     assert document == without_seconds(answer("simulate", request)["document"])

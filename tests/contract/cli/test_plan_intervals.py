@@ -8,7 +8,7 @@ import json
 import pytest
 
 import dse
-from dse.fleet.intervals import PlanInterval, choice_of, least_cost_probabilities
+from dse.measured.decisions.plans import PlanInterval, choice_of, least_cost_probabilities
 from dse.views import plot
 from tests.unit.measured.test_decision import told
 

@@ -14,9 +14,9 @@ from dse.capabilities.plan import launch_command
 from dse.cli import app
 from dse.fleet import pooled, service
 from dse.fleet.demand import ServiceDemand, worker_settings
-from dse.fleet.intervals import fleet_intervals, plan_intervals
 from dse.fleet.service import provision
 from dse.fleet.workers import PoolCandidate, wait
+from dse.measured.decisions.plans import fleet_intervals, plan_intervals
 from tests.conftest import slow
 
 DEMAND = ServiceDemand("llama-3-1-70b", ("h200", "b200", "l40s"), 10.0, 2000.0, 300.0, 1.0, 0.04, 16)

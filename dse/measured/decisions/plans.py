@@ -11,8 +11,7 @@ import numpy as np
 
 from dse.designs import catalog, design, leaf_path
 from dse.doors import STUDIES
-from dse.fleet.demand import ROLES, Fleet, ServiceDemand, WorkerGroup, worker_settings
-from dse.fleet.runs import Cluster, RunPlan
+from dse.fleet import ROLES, Cluster, Fleet, RunPlan, ServiceDemand, WorkerGroup, worker_settings
 from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.uncertainty.parts import MetricInterval, quantile
 from dse.measured.uncertainty.posterior import posterior
