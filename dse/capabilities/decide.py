@@ -82,7 +82,7 @@ def decide(
         futures = [future for text in _listed(scenario) for future in parse_scenarios(text)]
     rows = read_evidence(_listed(measured), study) if measured else None
     decisions = [
-        decided(choices, name, study, more_is_better(name, study), futures, rows)
+        decided(choices, name, study, is_maximised(name, study), futures, rows)
         for name in _listed(metric) or [objective]
     ]
     document = {"study": study.name, "decisions": [_document(decision) for decision in decisions]}
@@ -214,8 +214,8 @@ def _indices(results: Any, grid: Any) -> list[int]:
     return [int(index[position]) for position in order if runs[position] and np.isfinite(values[position])]
 
 
-def more_is_better(metric: str, study: Study) -> bool:
-    """Return True if a higher value of a metric is better, by its name.
+def is_maximised(metric: str, study: Study) -> bool:
+    """Return True for a metric with an interval of which more is better.
 
     Args:
         metric: name of the metric.
@@ -224,12 +224,13 @@ def more_is_better(metric: str, study: Study) -> bool:
     Raises:
         InputError: for a metric without an interval.
     """
+    from dse.doors.study import more_is_better
     from dse.measured.uncertainty.intervals import has_interval
 
     metrics = [name for name in study.units if has_interval(name, study)]
     if metric not in metrics:
         raise InputError("--metric", repr(metric), ", ".join(metrics), "name a metric with an interval")
-    return metric == study.rate or "per_second" in metric or metric.endswith(("mfu", "mfu_causal", "hfu", "per_cost"))
+    return more_is_better(metric)
 
 
 # --- the report

@@ -205,7 +205,7 @@ def _service(
     with shown(progress, progress_bar) as show:
         service_plan = provision(request, show)
     demand, fleets = service_plan.demand, service_plan.fleets
-    intervals = [fleet_intervals(fleet, demand) for fleet in fleets]
+    intervals = fleet_intervals(fleets, demand)
     cheapest = cheapest_probabilities(fleets, demand)
     documents = [
         _fleet_document(fleet, demand) | {**_chances(fleet_ends, demand.limits), "probability_cheapest": share}
@@ -458,7 +458,7 @@ def _training(
     with shown(progress, progress_bar) as show:
         run_plan = plan_run(request, show)
     demand, clusters = run_plan.demand, run_plan.clusters
-    intervals = [cluster_intervals(cluster, run_plan) for cluster in clusters]
+    intervals = cluster_intervals(clusters, demand)
     limit_by_metric = {"run_time_with_failures": demand.seconds, "cost_per_run": demand.budget}
     stated = {name: limit for name, limit in limit_by_metric.items() if math.isfinite(limit)}
     documents = [

@@ -51,8 +51,36 @@ class SameOption(NamedTuple):
         return np.where(column == self.value, self.same_as, column)
 
 
+#: Clocks that differ by less, over the nominal one, are equal within what their solve leaves.
+_EQUAL_CLOCKS = 1e-3
+
 #: Name of the reason that a constraint of the specification is, after the model's own.
 CONSTRAINT = "constraint"
+
+
+#: Metrics to maximise, by prefix, suffix or substring of their names.
+_MORE_IS_BETTER = (
+    "tokens_per_",
+    "per_second",
+    "mfu",
+    "hfu",
+    "goodput",
+    "share_in_time",
+    "availability",
+    "probability",
+    "concurrency_limit",
+    "time_between_failures",
+    "hit_rate",
+)
+
+
+def more_is_better(metric: str) -> bool:
+    """Return True for a metric that is maximised, by its name; False for one that is minimised.
+
+    >>> more_is_better("tokens_per_second"), more_is_better("step_time")
+    (True, False)
+    """
+    return any(word in metric for word in _MORE_IS_BETTER)
 
 
 class Breakdown(NamedTuple):
@@ -334,6 +362,23 @@ def carbon_assumption(metrics: Mapping[str, float], design: Design) -> str:
     rule = stands_in_for_dies(system.accelerator, system.emissions or Emissions())
     carbon = quantity(metrics["device_carbon_dies"], "kg")
     return f"embodied carbon of the dies: {carbon} = {rule}; made.logic_area is not stated" if rule else ""
+
+
+def clock_note(clocks: Mapping[str, float], design: Design) -> str:
+    """Return a note on core clocks below the nominal one, as text with a space before it, empty where none is.
+
+    Args:
+        clocks: what runs at a clock, in words → the clock in Hz.
+        design: design that they are of.
+    """
+    if design.system.accelerator.is_generated:
+        from dse.model import generated
+
+        design = generated(design)
+    nominal = float(design.system.accelerator.power.nominal_clock)
+    lower = {name: hertz for name, hertz in clocks.items() if hertz < (1.0 - _EQUAL_CLOCKS) * nominal}
+    texts = [f"{quantity(hertz, 'Hz')}{name and f' in {name}'}" for name, hertz in lower.items()]
+    return f" Clock of the cores: {', '.join(texts)} of {quantity(nominal, 'Hz')} nominal." if texts else ""
 
 
 def money_note(total: str, metrics: Mapping[str, float], design: Design) -> str:

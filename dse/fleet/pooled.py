@@ -111,28 +111,33 @@ def _specification(demand: ServiceDemand, accelerator: str, bandwidth: float) ->
 
 def cheapest(pools: PoolDesigns, demand: ServiceDemand, accelerator: str) -> Fleet | str:
     """Return the cheapest fleet of pools (USD/h) within limits and devices, or the reason for none as a text."""
-    fleets: list[workers.PoolFleet] = []
-    receiver_counts = [
-        (pool, n_receivers) for pool in pools.receivers if (n_receivers := _fewest_workers(pool, 1, 0.0, demand))
+    receivers = [(pool, n_workers) for pool in pools.receivers if (n_workers := _fewest_workers(pool, 1, 0.0, demand))]
+    pairs = [(sender, receiver, n_receivers) for sender in pools.senders for receiver, n_receivers in receivers]
+    least_costs = [
+        _least_workers(sender, demand) * sender.price * sender.rate + n_receivers * receiver.price * receiver.rate
+        for sender, receiver, n_receivers in pairs
     ]
-    for sender in pools.senders:
-        senders_by_transfer: dict[float, int | None] = {}  # by the time of a transfer
-        for receiver, n_receivers in receiver_counts:
-            transfer_seconds = transfer_time(sender, receiver, pools.bandwidth)
-            if transfer_seconds not in senders_by_transfer:
-                senders_by_transfer[transfer_seconds] = _fewest_workers(sender, 0, transfer_seconds, demand)
-            if n_senders := senders_by_transfer[transfer_seconds]:
-                fleets.append(
-                    _fleet_at_rate(
-                        Match(sender, receiver, transfer_seconds), (n_senders, n_receivers), demand.rate, demand
-                    )
-                )
-    if not fleets:
+    senders_by_transfer: dict[tuple[int, float], int | None] = {}
+    best, best_key, fewest_devices = None, (math.inf, math.inf, 0), math.inf
+    for position in sorted(range(len(pairs)), key=least_costs.__getitem__):
+        if 3600.0 * least_costs[position] > best_key[0] * (1.0 + 1e-9):
+            break  # neither this pair nor a later one is cheaper, whatever its senders' waits need
+        sender, receiver, n_receivers = pairs[position]
+        transfer_seconds = transfer_time(sender, receiver, pools.bandwidth)
+        key = id(sender), transfer_seconds
+        if key not in senders_by_transfer:
+            senders_by_transfer[key] = _fewest_workers(sender, 0, transfer_seconds, demand)
+        if n_senders := senders_by_transfer[key]:
+            pair = Match(sender, receiver, transfer_seconds)
+            fleet = _fleet_at_rate(pair, (n_senders, n_receivers), demand.rate, demand)
+            fewest_devices = min(fewest_devices, fleet.devices)
+            fleet_key = (fleet.hourly, fleet.first_token, position)
+            if fleet.devices <= demand.max_devices and fleet_key < best_key:
+                best, best_key = fleet, fleet_key
+    if not math.isfinite(fewest_devices):
         return "no pools meet the limits"
-    affordable = [fleet for fleet in fleets if fleet.devices <= demand.max_devices]
-    if not affordable:
-        return f"pools need {counted(min(fleet.devices for fleet in fleets), 'device')} of {demand.max_devices}"
-    best = min(affordable, key=lambda fleet: (fleet.hourly, fleet.first_token))
+    if best is None:
+        return f"pools need {counted(int(fewest_devices), 'device')} of {demand.max_devices}"
     prefill, decode = _worker_groups(best)
     software = str(best.match.parts[1].labels.get("software", ""))
     return Fleet(
@@ -165,11 +170,16 @@ def _fewest_workers(pool: PoolCandidate, pool_index: int, transfer_seconds: floa
             return pool.first_token + transfer_seconds + wait <= demand.first_token_limit
         return pool.token + wait / _later_tokens(demand) <= demand.token_limit
 
-    low = max(math.ceil(demand.rate / (_UTILISATION * pool.rate) - 1e-9), 1)
+    low = _least_workers(pool, demand)
     high = max(_MAX_DEVICE_FACTOR * demand.max_devices // int(pool.devices), low)
     if not keeps_limit(high):
         return None
     return low + bisect.bisect_left(range(low, high), True, key=keeps_limit)  # more workers wait less
+
+
+def _least_workers(pool: PoolCandidate, demand: ServiceDemand) -> int:
+    """Return the number of workers of a pool below which they cannot serve the rate, whatever the waits."""
+    return max(math.ceil(demand.rate / (_UTILISATION * pool.rate) - 1e-9), 1)
 
 
 def _later_tokens(demand: ServiceDemand) -> float:

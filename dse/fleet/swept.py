@@ -30,7 +30,7 @@ class SweptDesigns(NamedTuple):
         return self.launched.size
 
     @property
-    def index(self) -> np.ndarray:
+    def indices(self) -> np.ndarray:
         """Index of each design in the sweep [designs]."""
         return self.columns["index"]
 
@@ -45,11 +45,11 @@ class SweptDesigns(NamedTuple):
 
     def leaf_values(self) -> dict[str, np.ndarray]:
         """Return path → values [designs] of the leaves that the sweep varies, empty without designs."""
-        return self.grid.values(self.index) if self.size else {}
+        return self.grid.values(self.indices) if self.size else {}
 
     def designs(self, rows: np.ndarray) -> list[Design]:
         """Return the designs at rows, with plain numbers as leaves."""
-        return [design for _, design, *_ in named_designs(self.grid, self.index[rows].tolist())]
+        return [design for _, design, *_ in named_designs(self.grid, self.indices[rows].tolist())]
 
 
 def swept_designs(grid: Grid, keep: str | None = None) -> SweptDesigns:
@@ -77,7 +77,7 @@ def swept_designs(grid: Grid, keep: str | None = None) -> SweptDesigns:
     variables = {name: expanded(v) for name, v in (labelled.coords | labelled.data).items() if {*v.dims} <= {*dims}}
     columns = {name: column(values) for name, values in variables.items()}
     columns.setdefault("index", np.arange(template.size))
-    is_launched = _launch_mask(variables, grid) if grid.spec.study.name == "serving" else np.True_
+    is_launched = _launch_mask(variables, grid) if grid.spec.study.name == "serving" else np.array(True)
     return SweptDesigns(grid, columns, column(is_launched))
 
 

@@ -77,7 +77,7 @@ class Capability:
             limits: dict[str, Any] = {} if option.low is None else {"ge": option.low}
             limits |= {} if option.high is None else {"le": option.high}
             about = pydantic.Field(alias=alias, description=option.help, **limits)
-            annotation: Any = Annotated[_plain(kind), about]  # type: ignore[valid-type]
+            annotation: Any = Annotated[_plain(kind), about]
             return annotation, ... if parameter.default is REQUIRED else parameter.default
 
         definitions: dict[str, Any] = {

@@ -199,7 +199,6 @@ AnyOption = Annotated[
 Serving = Annotated[bool, Option("Serve requests instead of training.", section=_DESIGN)]
 
 
-
 @typing.runtime_checkable
 class DatasetLike(typing.Protocol):
     """Labelled results in Python, named without an import of xarray."""

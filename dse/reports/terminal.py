@@ -66,6 +66,18 @@ def plain_text(report: Report, shown: Sequence[str] = (), width: int = _FILE_WID
     return "\n".join([*lines, *report.notes]).strip("\n")
 
 
+def recorded(report: Report, width: int) -> Console:
+    """Return a console of ``width`` columns that has recorded a report, for its export.
+
+    Args:
+        report: what it has printed.
+        width: columns.
+    """
+    out = _Console(file=io.StringIO(), width=width, record=True, force_terminal=True)
+    _print_sections(out, report, ())
+    return out
+
+
 def _print_sections(out: Console, report: Report, shown: Sequence[str]) -> None:
     """Print sections in their order, the paths of files, and which details there are more."""
     sections = report.selected(shown)

@@ -30,20 +30,6 @@ SHORT = {
     "offload_optimizer": "offload o",
 }
 
-#: Metrics to maximise, by prefix, suffix or substring of their names.
-MORE_IS_BETTER = (
-    "tokens_per_",
-    "per_second",
-    "mfu",
-    "hfu",
-    "goodput",
-    "share_in_time",
-    "availability",
-    "fits_probability",
-    "concurrency_limit",
-    "time_between_failures",
-)
-
 #: Metrics in per cent.
 IN_PER_CENT = (
     "mfu",

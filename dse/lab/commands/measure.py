@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 from typing import Annotated
 
-from dse.capabilities.decide import choices_of, more_is_better
+from dse.capabilities.decide import choices_of, is_maximised
 from dse.errors import InputError
 from dse.io import counted, percent
 from dse.reports import Column, Line, Option, Report, Table, capability, heading, verbatim
@@ -48,7 +48,7 @@ def measure(
 
     study, choices, objective, notes = choices_of(designs, workload, system, settings, any_option, serving)
     metric = objective if metric is None else metric
-    higher_is_better = more_is_better(metric, study)
+    higher_is_better = is_maximised(metric, study)
     chip = accelerator_of(catalog.resolve("system", on, "--on"))
     node = catalog.entry("system", on, "--on")
     per_node = node.value("devices_per_node", node.value("node.devices_per_node"))

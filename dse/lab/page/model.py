@@ -16,6 +16,7 @@ import dse
 from dse.designs import all_leaves, catalog, leaf, leaf_value, leaves_of, short_name
 from dse.designs.records import LOAD, N_DEVICES, REQUEST_RATE
 from dse.doors import Study
+from dse.doors.study import more_is_better
 from dse.errors import InputError
 from dse.io import setting
 from dse.io.quantities import DISPLAY_UNITS, capacity_scale, scale
@@ -27,7 +28,7 @@ from dse.measured.uncertainty.posterior import Choice, posteriors
 from dse.measured.uncertainty.spreads import spreads_of, total_deviation
 from dse.types import Design, Emissions, Load, Prices, choice_name
 from dse.views.explanation import continuous_leaves
-from dse.views.words import IN_PER_CENT, MORE_IS_BETTER
+from dse.views.words import IN_PER_CENT
 
 #: Leaves shown first, where a design has them.
 _FIRST = (
@@ -271,7 +272,7 @@ def _metric(study: Study, name: str) -> dict[str, Any]:
         "short": name.replace("_", " "),
         "units": study.display_units[name],
         "share": name in IN_PER_CENT,
-        "more": any(word in name for word in MORE_IS_BETTER),
+        "more": more_is_better(name),
         "smooth": name in study.smooth,
     }
 

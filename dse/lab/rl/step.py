@@ -189,7 +189,8 @@ def rl_step(work: RlWork, colocated: bool, staleness: int) -> RlStep:
         total = generated + trained + work.weights + work.switch
         return RlStep(total, **work._asdict(), rollout_idle=work.reward, training_idle=work.reward)
     weights = work.weights / max(staleness, 1)
-    total = (np.maximum(generated, trained) if staleness else generated + trained) + weights
+    busy: Any = np.maximum(generated, trained) if staleness else generated + trained
+    total = busy + weights
     shared_work = work._replace(weights=weights, switch=0.0 * total)
     return RlStep(
         total,
@@ -222,8 +223,8 @@ def weights_time(shard: Scalar, model_bytes: Scalar, senders: Scalar, bandwidth:
         senders: devices that hold it between them.
         bandwidth: of a device over the slowest network between them, B/s.
     """
-    slowest: np.ndarray = np.maximum(shard, model_bytes / senders) / bandwidth
-    return slowest
+    seconds: Any = np.maximum(shard, model_bytes / senders) / bandwidth
+    return seconds
 
 
 def rollout_time(

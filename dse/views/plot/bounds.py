@@ -14,12 +14,12 @@ import numpy as np
 
 from dse.doors import Study
 from dse.errors import InputError
+from dse.sweep.results.ranking import ranking_variables
 from dse.types import Design
 from dse.views.plot import designs
 from dse.views.plot.breakdown import best_by_group, draw_mappings, ranking_note
 from dse.views.plot.grid import axes_of, best_mappings, machines
 from dse.views.plot.machines import bar_positions, draw_shares
-from dse.views.plot.ranking import ranking_variables
 from dse.views.plot.style import part
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def bounds(results: xr.Dataset) -> Figure:
             "results of dse run",
             "draw another kind, or run a sweep of its best designs",
         )
-    import xarray as xr
 
     study = designs.check_results(results)
     if study.bounds is None:

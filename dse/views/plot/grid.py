@@ -9,9 +9,9 @@ import numpy as np
 
 from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
+from dse.sweep.results.ranking import ranking
 from dse.sweep.results.schema import cautions, is_number_of_name
 from dse.views.plot import designs
-from dse.views.plot.ranking import ranking
 from dse.views.plot.style import heading, labels, pair
 
 if TYPE_CHECKING:

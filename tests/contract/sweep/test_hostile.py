@@ -18,7 +18,7 @@ from dse.errors import InputError
 from dse.io.files import seal
 from dse.sweep import open_results, perform
 from dse.sweep.results import declared, writing
-from dse.sweep.results.files import Labelled, Variable
+from dse.sweep.results.labelled import Labelled, Variable
 from tests.conftest import slow
 from tests.contract.cli.test_cli import assert_four_parts, command  # noqa: F401 - a fixture
 
