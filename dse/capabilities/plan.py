@@ -200,7 +200,8 @@ def _service(
     from dse.measured.decisions.plans import cheapest_probabilities, fleet_intervals
     from dse.sweep.progress import progress_bar, shown
 
-    model, (times, statistics) = catalog.resolve("workload", workload), zip(*limits, strict=True)
+    model, (first, token) = catalog.resolve("workload", workload), limits
+    times, statistics = (first[0], token[0]), (first[1], token[1])
     request = ServiceDemand(model, accelerators, rate, *lengths, *times, max_devices, *statistics, *candidates)
     with shown(progress, progress_bar) as show:
         service_plan = provision(request, show)

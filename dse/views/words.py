@@ -1,4 +1,4 @@
-"""Short names of axes, texts of their values, senses and shares of metrics: common to tables, figures and messages."""
+"""Short names of axes, texts of their values, and shares among metrics: common to tables, figures and messages."""
 
 from __future__ import annotations
 

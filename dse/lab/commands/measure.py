@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from dse.capabilities.decide import choices_of, is_maximised
 from dse.errors import InputError
@@ -63,7 +63,7 @@ def measure(
         )
     belief = Belief.from_posterior(offer.posterior, higher_is_better)
     steps = measurement_order(belief, offer.candidates, count)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": step.candidate.name,
             "kind": step.candidate.kind,
@@ -77,7 +77,7 @@ def measure(
         for step in steps
     ]
     best = choices[belief.best_design].name
-    document = {"study": study.name, "metric": metric, "machine": machine, "best": best}
+    document: dict[str, Any] = {"study": study.name, "metric": metric, "machine": machine, "best": best}
     document |= {"expected_loss": belief.loss, "measurements": rows}
     at_hand = f"{counted(machine.devices, 'device')} of {machine.system}"
     considered = f"{counted(len(offer.candidates), 'measurement')} on {at_hand}"

@@ -14,7 +14,7 @@ from dse.errors import InputError
 from dse.io import counted, digits, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, caution
 from dse.reports.options import AnyOption, Devices, Force, Settings, Software, System, Workload
-from dse.reports.tables import Style
+from dse.reports.tables import Section, Style
 
 if TYPE_CHECKING:
     from dse.lab.simulator import RequestList
@@ -104,7 +104,7 @@ def simulate(
     document = {**attributes, "feasible": True, "seconds": wall_seconds, **figures}
     document |= {"closed_form": closed_figures, "outside": uncalibrated, "cautions": cautions}
     count = simulation.column("arrival").size
-    sections = [
+    sections: list[Section] = [
         Line(description),
         *map(caution, [*([range_note(uncalibrated)] if uncalibrated else []), *cautions]),
         _latency_table(figures, closed_figures),
