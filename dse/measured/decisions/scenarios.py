@@ -152,7 +152,9 @@ def _with_leaf(design: Design, path: str, text: Any, where: str) -> Design:
 
 
 def _number(text: Any, units: str, where: str) -> float:
-    """Return an absolute value as a number in SI units, or raise InputError for what looks like a change."""
+    """Return an absolute value as a number in SI units, or raise InputError for what looks like a change or is none."""
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise InputError(where, repr(text)[:200], "a number, or a text with a unit or a change", "write '+30 %' or 0.2")
     if isinstance(text, str) and re.match(r"[+x]|.*%$", text.strip()):
         magnitude = text.strip().strip("+x% ")
         raise InputError(where, repr(text), "VALUE, +SHARE % or x FACTOR", f"write '+{magnitude} %' or '{magnitude}'")

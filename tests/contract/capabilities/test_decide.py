@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 import dse
@@ -43,7 +45,9 @@ def test_scenarios_are_a_detail_with_the_same_numbers_as_texts():
     assert report.to_dict() == text.to_dict() and report.details == ["scenarios"]
     assert "dear power" in plain_text(report, ["scenarios"]) and "weight" not in plain_text(report)
     assert [*report.to_dataframe("scenarios").scenario] == ["as stated", "dear power"]
-    assert_refused(lambda: dse.decide(["h100", "mi300x"], workload="llama-3-8b", scenario={"dear": 3}), "dear", "3")
+    for future in ({"dear": 3}, {"dear": {"prices.electricity": [3]}}, {"dear": {"prices.electricity": True}}):
+        asked = {"workload": "llama-3-8b", "scenario": future}
+        assert_refused(functools.partial(dse.decide, ["h100", "mi300x"], **asked), "dear")
 
 
 def test_results_are_decided_from_a_file_and_from_a_dataset(tmp_path):

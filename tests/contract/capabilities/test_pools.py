@@ -46,6 +46,8 @@ def test_files_and_launch_lines(matched, tmp_path):
 
 def test_bad_input_in_python_has_four_parts(tmp_path):
     assert_refused(lambda: dse.pools("nowhere.toml"), "nowhere.toml")
+    assert_refused(lambda: dse.pools({**SECTIONS, "serving": True}), "serving = True", "[serving]")
+    assert_refused(lambda: dse.pools({**SECTIONS, "output": "a.nc"}), "output = 'a.nc'", "[output]")
     assert_refused(lambda: dse.pools({"workload": "llama-3-8b"}), "no section [prefill]")
     assert_refused(lambda: dse.pools(FILE, output=tmp_path / "a.nc"), ".csv")
     assert_refused(lambda: dse.pools(FILE, tool="vllm", pick=10**6), "--pick", "1 to")

@@ -41,6 +41,12 @@ def test_it_has_a_dataset_and_files(report, tmp_path):
     assert written.files == [tmp_path / "splits.nc"] and (tmp_path / "splits.nc").exists()
 
 
+def test_what_fits_nowhere_has_no_mode_and_says_why():
+    report = dse.posttrain("deepseek-v3", "h100", 4, prompts=8, isl=64, osl=64)
+    assert report.status == 1 and not report["modes"] and "colocated: " in plain_text(report)
+    assert report.dataset.sizes == {}
+
+
 def test_bad_input_in_python_has_four_parts(tmp_path):
     assert_refused(lambda: dse.posttrain(**STEP, mode="sometimes"), "sometimes")
     assert_refused(lambda: dse.posttrain(**STEP, output=tmp_path / "splits.csv"), ".nc")
