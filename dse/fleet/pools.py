@@ -15,7 +15,7 @@ The time to first token of a pair includes the transfer of keys and values: limi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +28,7 @@ from dse.fleet.swept import SweptDesigns, only_launched, swept_designs
 from dse.fleet.workers import WORKER, Match, PoolCandidate, PoolFleet, best_fleets, fleets
 from dse.spec import Expression, SweepSpec
 from dse.spec.pools import PoolsSpec, errors_of, read, varies
+from dse.spec.sweep import name_of
 from dse.sweep.grid import compose, vendors
 from dse.sweep.grid.grid import variable_name
 
@@ -57,11 +58,11 @@ class MatchedPools(NamedTuple):
     designs: Callable[[PoolFleet], list[Design]] | None = None  #: designs of a fleet's parts
 
 
-def match(path: str | Path) -> MatchedPools:
+def match(specification: str | Path | Mapping[str, Any]) -> MatchedPools:
     """Return the best pools of a specification and the best engines that do both; no file is written.
 
     Args:
-        path: TOML file of the specification.
+        specification: path of its TOML file, or its sections as a dictionary.
 
     Returns:
         The best pairs and the best engines that do both, by accelerator, with the fronts of whole workers.
@@ -69,8 +70,8 @@ def match(path: str | Path) -> MatchedPools:
     Raises:
         InputError: for bad input, before any evaluation.
     """
-    pools_spec = read(path)
-    results, candidates = swept_pools(pools_spec, str(path))
+    pools_spec = read(specification)
+    results, candidates = swept_pools(pools_spec, name_of(specification, "pools"))
     together = _best_by_accelerator([Match(candidate, None, 0.0) for candidate in candidates.get("together", [])])
     limits = _Limits.from_results(results["prefill"]) if pools_spec.transfer or pools_spec.devices else None
     pools = _best_by_accelerator(_pairs(candidates["prefill"], candidates["decode"], pools_spec.transfer, limits))

@@ -92,7 +92,7 @@ def _launch_mask(variables: dict[str, np.ndarray], grid: Grid) -> np.ndarray:
     labels = _engine_labels(variables, grid)
     values = dict(zip(labels, np.broadcast_arrays(*labels.values()), strict=True))
     is_launched = evaluate_by_mapping({name: label.reshape(-1) for name, label in values.items()}, engine_runs)
-    return np.reshape(is_launched, values["software"].shape)
+    return np.reshape(is_launched, values["software"].shape).astype(bool)
 
 
 def only_launched(swept: SweptDesigns, where: str) -> SweptDesigns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -159,15 +160,17 @@ class Capability:
 
 
 def _plain(kind: Any) -> Any:
-    """Return a type for pydantic, with a limit on the length of a list."""
+    """Return a type for pydantic, with a limit on the length of lists."""
     import typing
 
     import pydantic
 
-    kinds = typing.get_args(kind) if typing.get_origin(kind) is not None else ()
-    if any(typing.get_origin(inner) in (list, Sequence) for inner in (kind, *kinds)):
-        return Annotated[kind, pydantic.Field(max_length=MOST_ITEMS)]
-    return kind
+    limit = pydantic.Field(max_length=MOST_ITEMS)
+    members = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+    kinds = tuple(
+        Annotated[member, limit] if typing.get_origin(member) in (list, Sequence) else member for member in members
+    )
+    return typing.Union[kinds]  # noqa: UP007
 
 
 def _gathered(where: str, value: Any, keywords: Mapping[str, Any], names: Sequence[str]) -> Any:

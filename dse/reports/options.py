@@ -89,8 +89,8 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 
 def _is_path(kind: Any) -> bool:
-    """Return True for a type that is or contains ``Path``."""
-    return kind is Path or any(_is_path(inner) for inner in get_args(kind))
+    """Return True for a type that is or contains ``Path``, and for labelled results."""
+    return kind in (Path, DatasetLike) or any(_is_path(inner) for inner in get_args(kind))
 
 
 def parameters_of(function: Any) -> tuple[BoundOption, ...]:
@@ -198,9 +198,19 @@ AnyOption = Annotated[
 ]
 Serving = Annotated[bool, Option("Serve requests instead of training.", section=_DESIGN)]
 
+
+@typing.runtime_checkable
+class DatasetLike(typing.Protocol):
+    """Labelled results in Python, named without an import of xarray."""
+
+    @property
+    def attrs(self) -> Any:
+        """Attributes of the results."""
+
+
 #: Arguments of a decision between designs.
 Designs = Annotated[
-    Sequence[str],
+    str | Sequence[str | Mapping[str, Any]] | Path | DatasetLike,
     Option(
         "Designs: SYSTEM, SYSTEM,tp=8,… or tp=8,… each; or a results file, for its best.",
         is_argument=True,

@@ -173,7 +173,9 @@ def _merge_sections(document: dict[str, Any], overlay: dict[str, Any], pool: str
         raise InputError(where, repr(overlay), "sections of a sweep", f"write [{pool}.axes] on a line of its own")
     sections = {**document}
     overrides = {**overlay, "serving": {**overlay.get("serving", {}), **POOLS[pool]}}
-    for name, section in overrides.items():
-        sections[name] = {**document.get(name, {}), **section}
-    sections["output"] = {**sections.get("output", {}), "energy": True}
+    for name, section in {**overrides, "output": {**overlay.get("output", {}), "energy": True}}.items():
+        file_section = document.get(name, {})
+        if not isinstance(file_section, dict):
+            raise InputError(where, f"{name} = {file_section!r}", "sections of a sweep", f"write a section [{name}]")
+        sections[name] = {**file_section, **section}
     return sections

@@ -1,73 +1,68 @@
-"""``dse posttrain``: reinforcement learning of a model, colocated or split between rollout engines and a trainer."""
+"""``dse.posttrain``: reinforcement learning of a model, colocated or split between rollout engines and a trainer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from rich.text import Text
-
-from dse.cli import show
-from dse.cli.options import Force, Json, System, Workload
-from dse.cli.panels import Registration
-from dse.cli.settings import settings_of
-from dse.cli.status import NOTHING_FEASIBLE, report_errors
+from dse.capabilities.designs import Settings
 from dse.errors import InputError
+from dse.io import counted, digits, seconds
+from dse.reports import Column, Line, Option, Report, Table, capability, caution
+from dse.reports.options import Force, System, Workload
+from dse.reports.tables import Section
 
 if TYPE_CHECKING:
     from dse.lab.rl import RlPlan
 
+#: Exit status where no mode has a plan.
+_INFEASIBLE = 1
 
-@report_errors
+
+def _pool(flag: str, text: str) -> Option:
+    """Return the option of the settings of a pool."""
+    return Option(text, flag=flag, metavar="NAME=VALUE", terminal=list[str])
+
+
+@capability("Ask")
 def posttrain(
     workload: Workload,
     system: System,
-    devices: Annotated[int, typer.Option("--n-devices", "-n", min=1, help="Devices of rollout and training.")],
-    prompts: Annotated[int, typer.Option(min=1, metavar="N", help="Prompts per step.")] = 512,
-    samples: Annotated[int, typer.Option(min=1, metavar="N", help="Answers per prompt.")] = 8,
-    prompt_tokens: Annotated[float, typer.Option("--isl", metavar="N", help="Prompt tokens.")] = 1024.0,
-    output_tokens: Annotated[float, typer.Option("--osl", metavar="N", help="Output tokens, mean.")] = 1024.0,
-    longest: Annotated[
-        float, typer.Option("--max-osl", metavar="N", help="Limit of an answer [default: 4 x osl].", show_default=False)
-    ] = 0.0,
+    devices: Annotated[int, Option("Devices of rollout and training.", flag="--n-devices", short="-n", low=1)],
+    prompts: Annotated[int, Option("Prompts per step.", low=1, metavar="N")] = 512,
+    samples: Annotated[int, Option("Answers per prompt.", low=1, metavar="N")] = 8,
+    prompt_tokens: Annotated[float, Option("Prompt tokens.", flag="--isl", metavar="N")] = 1024.0,
+    output_tokens: Annotated[float, Option("Output tokens, mean.", flag="--osl", metavar="N")] = 1024.0,
+    longest: Annotated[float, Option("Limit of an answer, 0 for 4 x osl.", flag="--max-osl", metavar="N")] = 0.0,
     spread: Annotated[
         float,
-        typer.Option("--length-spread", metavar="CV", help="Relative standard deviation of answers, before the limit."),
+        Option("Relative standard deviation of answers, before the limit.", flag="--length-spread", metavar="CV"),
     ] = 0.5,
     mode: Annotated[
-        str, typer.Option(metavar="NAME,…", help="Modes: colocated, split, async.")
+        str | Sequence[str], Option("Modes: colocated, split, async.", metavar="NAME,…", terminal=str)
     ] = "colocated,split,async",
     staleness: Annotated[
-        int, typer.Option(min=0, max=64, metavar="K", help="Async: steps by which the weights of rollouts may be old.")
+        int, Option("Async: steps by which the weights of rollouts may be old.", low=0, high=64, metavar="K")
     ] = 1,
-    algorithm: Annotated[str, typer.Option(help="grpo, or ppo with a critic.")] = "grpo",
-    reference: Annotated[bool, typer.Option(help="Log-probabilities of a reference (KL).")] = True,
-    reward: Annotated[str, typer.Option(metavar="TIME", help="Reward, after the last answer.")] = "0 s",
-    train_batch: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Answers per update [default: all].", show_default=False)
-    ] = 0,
-    trainers: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Devices of the trainer, split [default: best].", show_default=False)
-    ] = 0,
+    algorithm: Annotated[str, Option("grpo, or ppo with a critic.")] = "grpo",
+    reference: Annotated[bool, Option("Log-probabilities of a reference (KL).")] = True,
+    reward: Annotated[float | str, Option("Reward, after the last answer.", metavar="TIME", terminal=str)] = "0 s",
+    train_batch: Annotated[int, Option("Answers per update, 0 for all.", metavar="N", low=0)] = 0,
+    trainers: Annotated[int, Option("Devices of the trainer, split; 0 for the best.", metavar="N", low=0)] = 0,
     training: Annotated[
-        list[str] | None, typer.Option("--train", metavar="NAME=VALUE", help="Fix the trainer's mapping: tp=4, …")
+        Mapping[str, Any] | Sequence[str] | None, _pool("--train", "Fix the trainer's mapping: tp=4, …")
     ] = None,
     rollout: Annotated[
-        list[str] | None, typer.Option("--rollout", metavar="NAME=VALUE", help="Fix the engine: tp=4, precision=fp8, …")
+        Mapping[str, Any] | Sequence[str] | None, _pool("--rollout", "Fix the engine: tp=4, precision=fp8, …")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File of every split, .nc [default: none].")
-    ] = None,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Figure, .png, .svg or .pdf [default: none].")
-    ] = None,
+    output: Annotated[Path | None, Option("File of every split, .nc [default: none].", short="-o")] = None,
+    figure: Annotated[Path | None, Option("Figure, .png, .svg or .pdf [default: none].", metavar="FILE.png")] = None,
     force: Force = False,
-    as_json: Json = False,
-) -> int:
+) -> Report:
     """Split devices between rollout engines and a trainer (RL).
 
-    Sweeps the mappings of both on every split, and prints the best step of each mode by part: all devices in turn
+    Sweeps the mappings of both on every split, and has the best step of each mode by part: all devices in turn
     (colocated), two pools in turn (split), two pools at once with weights of a bounded staleness (async).
     """
     from dse.designs import catalog
@@ -82,7 +77,7 @@ def posttrain(
         check_ending(figure)
     for path in filter(None, (output, figure)):
         check_output(path, force, [])
-    modes = tuple(name.strip() for name in mode.split(",") if name.strip())
+    names = mode.split(",") if isinstance(mode, str) else mode
     rl_plan = plan_rl(
         RlDemand(
             workload,
@@ -97,36 +92,32 @@ def posttrain(
             staleness,
             algorithm,
             reference,
-            catalog.quantity(reward, "s", "--reward"),
+            catalog.quantity(reward, "s", "--reward") if isinstance(reward, str) else reward,
             train_batch,
-            modes,
+            tuple(name.strip() for name in names if name.strip()),
             trainers,
             _parse_settings(training, "--train", "training"),
             _parse_settings(rollout, "--rollout", "serving"),
         )
     )
-    if output and rl_plan.variables:
+    rows, files, figures = rl_plan.rows, list[Path](), list[Path]()
+    if output and rows:
         with replacing(output, force) as partial:
             rl_plan.splits.to_netcdf(partial, engine="netcdf4")
-    if figure and rl_plan.variables:
+        files.append(output)
+    if figure and rows:
         from dse.views import plot
 
         plot.save(plot.posttraining(rl_plan.best, rl_plan.splits), figure, force)
-    if as_json:
-        show.document(
-            {
-                "demand": rl_plan.demand._asdict(),
-                "modes": rl_plan.rows,
-                "without": rl_plan.without,
-            }
-        )
-    else:
-        _print(rl_plan)
-    return 0 if rl_plan.rows else NOTHING_FEASIBLE
+        figures.append(figure)
+    document = {"demand": rl_plan.demand, "modes": rows, "without": rl_plan.without}
+    status = 0 if rows else _INFEASIBLE
+    return Report(document, [*_sections(rl_plan)], [], figures, files, status, lambda: rl_plan.splits)
 
 
-def _parse_settings(settings: list[str] | None, option: str, kind: str) -> dict[str, Any]:
-    """Return name → value of a pool's settings ``NAME=VALUE``, integers for whole numbers."""
+def _parse_settings(settings: Settings, option: str, kind: str) -> dict[str, Any]:
+    """Return name → value of a pool's settings, integers for whole numbers."""
+    from dse.capabilities.settings import settings_of
     from dse.doors import STUDIES
 
     values = settings_of(settings, STUDIES[kind], option, "state it by --rollout")
@@ -135,7 +126,7 @@ def _parse_settings(settings: list[str] | None, option: str, kind: str) -> dict[
     }
 
 
-def _mapping_text(row: dict[str, Any], pool: str) -> str:
+def _mapping_text(row: Mapping[str, Any], pool: str) -> str:
     """Format the degrees above 1 of a pool, and the recompute of the trainer, "1 device" for none."""
     degrees = [
         f"{name} {row[key]:g}"
@@ -147,74 +138,61 @@ def _mapping_text(row: dict[str, Any], pool: str) -> str:
     return " x ".join(degrees) or "1 device"
 
 
-def _print(rl_plan: RlPlan) -> None:
-    """Print the best plan of each mode, its seconds by part, and why others are not planned."""
+def _sections(rl_plan: RlPlan) -> Iterator[Section]:
+    """Yield the fastest mode, the table of the best step of each, its seconds by part, and why others have none."""
     from dse.lab.rl import PARTS
 
-    out, demand = show.console(), rl_plan.demand
-    out.print(
-        Text(
-            f"{demand.workload}, {demand.algorithm}: {show.counted(demand.prompts, 'prompt')} x "
-            f"{show.counted(demand.samples, 'answer')}, {demand.prompt_tokens:g} + {demand.output_tokens:g} tokens (up "
-            f"to {demand.most_tokens:g}, spread {demand.length_spread:g}) on {demand.devices} {demand.system}\n"
-        ),
-        soft_wrap=True,
+    demand = rl_plan.demand
+    yield Line(
+        f"{demand.workload}, {demand.algorithm}: {counted(demand.prompts, 'prompt')} x "
+        f"{counted(demand.samples, 'answer')}, {demand.prompt_tokens:g} + {demand.output_tokens:g} tokens (up "
+        f"to {demand.most_tokens:g}, spread {demand.length_spread:g}) on {demand.devices} {demand.system}\n"
     )
-    rows = rl_plan.rows
+    rows = [
+        {
+            **row,
+            "mode": _mode_text(row, demand.staleness),
+            "engines": f"{row['rollout_replicas']:g} of {row['rollout_devices'] / row['rollout_replicas']:g}: "
+            f"{_mapping_text(row, 'rollout')}",
+            "trainer": f"{row['training_devices']:g}: {_mapping_text(row, 'training')}",
+            **{f"{pool}_idle_share": row[f"{pool}_idle"] / row["step_time"] for pool in ("rollout", "training")},
+        }
+        for row in rl_plan.rows
+    ]
     if rows:
-        columns = ["mode", "rollout engines", "trainer", "step", "tok/s/dev", "dev-h", "USD"]
-        show.print_table(
-            out,
-            columns,
-            [
-                [
-                    _mode_text(row, demand.staleness),
-                    f"{row['rollout_replicas']:g} of {row['rollout_devices'] / row['rollout_replicas']:g}: "
-                    f"{_mapping_text(row, 'rollout')}",
-                    f"{row['training_devices']:g}: {_mapping_text(row, 'training')}",
-                    show.seconds(row["step_time"]),
-                    show.digits(row["tokens_per_second_per_device"]),
-                    show.digits(row["device_hours"]),
-                    show.digits(row["cost_per_step"]),
-                ]
-                for row in rows
-            ],
-            left=columns[:3],
-            keys=1,
-        )
+        best = min(range(len(rows)), key=lambda i: rows[i]["step_time"])
+        yield Line(f"{rows[best]['mode']} is the fastest: {_bound_text(rl_plan.rows[best])}")
+        yield Line("")
+        mode = Column("mode", "mode", left=True)
+        columns = [
+            Column("rollout engines", "engines", left=True, prose=True),
+            Column("trainer", "trainer", left=True, prose=True),
+            Column("step", "step_time", seconds),
+            Column("tok/s/dev", "tokens_per_second_per_device", digits, spare=True),
+            Column("dev-h", "device_hours", digits, spare=True),
+            Column("USD", "cost_per_step", digits),
+        ]
+        yield Table("modes", [mode, *columns], rows)
         parts = [part for part in PARTS if any(row[f"step_time_{part}"] > 0.0 for row in rows)]
-        show.heading(out, "seconds by part")
-        columns = ["mode", *(part.replace("_", "-") for part in parts), "idle rollout %", "idle trainer %"]
-        show.print_table(
-            out,
-            columns,
-            [
-                [
-                    _mode_text(row, demand.staleness),
-                    *(show.seconds(row[f"step_time_{part}"]) for part in parts),
-                    *(f"{100.0 * row[f'{pool}_idle'] / row['step_time']:.0f}" for pool in ("rollout", "training")),
-                ]
-                for row in rows
-            ],
-            left=columns[:1],
-            keys=1,
-        )
-        best = min(rows, key=lambda row: row["step_time"])
-        out.print(Text(f"\n{_mode_text(best, demand.staleness)} is the fastest: {_bound_text(best)}"), soft_wrap=True)
+        columns = [Column(part.replace("_", "-"), f"step_time_{part}", seconds) for part in parts]
+        columns += [
+            Column(f"idle {word}", f"{pool}_idle_share", lambda share: f"{100.0 * share:.0f} %")
+            for word, pool in (("rollout", "rollout"), ("trainer", "training"))
+        ]
+        yield Table("parts", [mode, *columns], rows, "seconds by part", "parts")
     for row in rows:
         if row["training_stage_options"]:
-            text = f"{_mode_text(row, demand.staleness)}: pp {row['training_pp']:g} by {row['training_stage_options']}"
-            out.print(Text(text), soft_wrap=True)
+            yield Line(f"{row['mode']}: pp {row['training_pp']:g} by {row['training_stage_options']}")
     for name, reason in rl_plan.without.items():
-        out.print(Text(f"{name}: {reason}", "yellow"), soft_wrap=True)
+        yield caution(f"{name}: {reason}")
 
 
-def _mode_text(row: dict[str, Any], staleness: int) -> str:
+def _mode_text(row: Mapping[str, Any], staleness: int) -> str:
     """Format the mode of a row, with the staleness (steps) where it is "async"."""
     return f"async, staleness {staleness}" if row["mode"] == "async" else str(row["mode"])
 
 
-def _bound_text(row: dict[str, Any]) -> str:
+def _bound_text(row: Mapping[str, Any]) -> str:
     """Return a clause on what bounds a step: a pool where it is "async", else the longest part."""
     if row["mode"] == "async":
         idle = {"rollout engines": row["rollout_idle"], "trainer": row["training_idle"]}
@@ -225,6 +203,3 @@ def _bound_text(row: dict[str, Any]) -> str:
 
     part = max(PARTS, key=lambda name: row[f"step_time_{name}"])
     return f"{part.replace('_', '-')} takes {100.0 * row[f'step_time_{part}'] / row['step_time']:.0f} % of it"
-
-
-REGISTRATION = Registration("Ask", posttrain)

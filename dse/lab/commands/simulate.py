@@ -1,22 +1,20 @@
-"""``dse simulate``: requests served one by one by a design."""
+"""``dse.simulate``: requests served one by one by a design."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from rich.text import Text
-
-from dse.cli import cautions, show
-from dse.cli.evaluate import EvaluateRequest, design_line, design_of
-from dse.cli.options import AnyOption, Devices, Force, Json, Settings, Stack, System, Workload
-from dse.cli.panels import Registration
-from dse.cli.status import NOTHING_FEASIBLE, report_errors
+from dse.capabilities.designs import DesignRequest, chip_notes, design_summary, request_design
 from dse.errors import InputError
+from dse.io import counted, digits, seconds
+from dse.reports import Column, Line, Option, Report, Table, capability, caution
+from dse.reports.options import AnyOption, Devices, Force, Settings, Software, System, Workload
+from dse.reports.tables import Section, Style
 
 if TYPE_CHECKING:
     from dse.lab.simulator import RequestList
@@ -25,55 +23,55 @@ if TYPE_CHECKING:
 #: Requests that are drawn by default.
 _COUNT = 10_000
 
+#: Exit status of a design without memory for a cache.
+_INFEASIBLE = 1
+
 #: Leaves of requests, of which a trace replaces all but limits; some contradict it.
 _OF_REQUESTS = ("workload.requests.", "workload.reuse.")
 _ARRIVALS = {"load", "request_rate", "arrival_variation", "concurrency", "queue", "burst"}
 _LIMITS = {"first_token_limit", "token_limit"}
 
-#: Further figures of the closed forms in --json.
+#: Further figures of the closed forms in the document.
 _SHARED = ("output_tokens_per_second", "requests_per_second", "cache_hit_rate")
 
-#: Latencies of the printed table by heading.
+#: Latencies of the table by heading, and their statistics.
 _LATENCIES = {
     "time to first token": "time_to_first_token",
     "time per output token": "time_per_output_token",
     "request latency": "request_latency",
 }
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
 
-@report_errors
+@capability("Serve")
 def simulate(
     workload: Workload,
     system: System,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="Requests: arrival_s, prompt_tokens, answer_tokens [, prefix_id, prefix_tokens, session_id] "
+        Option(
+            "Requests: arrival_s, prompt_tokens, answer_tokens [, prefix_id, prefix_tokens, session_id] "
             "[default: drawn by load, request_rate, prompt_tokens, output_tokens, length_spread, answer_spread].",
+            metavar="FILE.csv",
         ),
     ] = None,
-    requests: Annotated[
-        int | None, typer.Option(min=1, max=10_000_000, help="Drawn requests [default: 10000].")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of what is drawn.")] = 0,
+    requests: Annotated[int | None, Option("Drawn requests [default: 10000].", low=1, high=10_000_000)] = None,
+    seed: Annotated[int, Option("Seed of what is drawn.", low=0)] = 0,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="File with the times of every request, .nc or .csv [default: none]."),
+        Path | None, Option("File with the times of every request, .nc or .csv [default: none].", short="-o")
     ] = None,
     timeline: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Steps and requests for ui.perfetto.dev [default: none].")
+        Path | None, Option("Steps and requests for ui.perfetto.dev [default: none].", metavar="FILE.json")
     ] = None,
     settings: Settings = None,
     n_devices: Devices = None,
-    software: Stack = None,
+    software: Software = None,
     any_option: AnyOption = False,
     force: Force = False,
-    as_json: Json = False,
-) -> int:
+) -> Report:
     """Simulate a serving engine request by request.
 
-    Chunked prompts, admission by cache blocks, preemption, prefix cache: with the step times of the model. Prints
+    Chunked prompts, admission by cache blocks, preemption, prefix cache: with the step times of the model. Has
     percentiles of latency, throughput, and use of engine and cache, with those of the closed forms.
     """
     from dse.designs.calibrated import range_note
@@ -81,56 +79,42 @@ def simulate(
     from dse.lab.simulator import files, simulate as run, statistics
 
     _check_outputs(output, timeline, trace, force)
-    request = design_of(workload, system, settings, n_devices, software, any_option, SERVING)
-    trace_requests, heading, request = _read_trace(trace, request, requests) if trace else (None, "", request)
-    for text in (*request.readings, *cautions.chip_cautions(request.design)):
-        show.note(text)
+    request = request_design(workload, system, settings, n_devices, software, any_option, SERVING)
+    trace_requests, trace_text, request = _read_trace(trace, request, requests) if trace else (None, "", request)
+    notes = [*request.readings, *chip_notes(request.design)]
     closed_form = {name: float(value) for name, value in vars(serve(request.design)).items()}
-    if not trace and (problem := _memory_error(request.design, closed_form)):
-        show.error(problem)
-        return NOTHING_FEASIBLE
+    description = design_summary(workload, system, request.stack, request.design, SERVING).strip() + trace_text
+    if not trace and (text := _memory_text(request.design, closed_form)):
+        document = {"design": description, "seed": seed, "feasible": False, "reason": text}
+        lines = [Line(description), Line("cannot run", Style.fault), Line(f"  {text}")]
+        fix = "more devices (tp, pp), or narrower weights leave room for the cache of a request"
+        return Report(document, [*lines, Line(f"  {fix}")], notes, status=_INFEASIBLE)
     start_s = time.perf_counter()
     simulation = run(request.design, trace_requests, requests or _COUNT, seed, timeline is not None)
     wall_seconds = time.perf_counter() - start_s
     figures = statistics(simulation)
-    description = design_line(workload, system, request.stack, request.design, SERVING).strip() + heading
     attributes = {"design": description, "seed": seed}
     if output:
         files.write(simulation, output, attributes, force)
     if timeline:
         files.write_timeline(simulation, timeline, attributes, force)
     closed_figures = {} if trace else _closed_form_figures(closed_form)
-    range_cautions = cautions.range_cautions(request.design, request.stack, system, closed_form)
-    caution_texts = cautions.all_cautions(
-        request.design, (workload, system, request.stack), request.set_leaves, closed_form, SERVING
-    )
-    overload = list(filter(None, [_overload_text(figures, closed_form)]))
-    if as_json:
-        show.document(
-            {
-                **attributes,
-                "feasible": True,
-                "seconds": wall_seconds,
-                **figures,
-                "closed_form": closed_figures,
-                "outside": range_cautions,
-                "cautions": [*caution_texts, *overload],
-            }
-        )
-    else:
-        ranges = [range_note(range_cautions)] if range_cautions else []
-        _print(
-            description,
-            [*ranges, *caution_texts, *overload],
-            figures,
-            closed_figures,
-            wall_seconds,
-            simulation.column("arrival").size,
-        )
-    return 0
+    uncalibrated = request.uncalibrated(closed_form)
+    cautions = [*request.cautions(closed_form), *filter(None, [_overload_text(figures, closed_form)])]
+    document = {**attributes, "feasible": True, "seconds": wall_seconds, **figures}
+    document |= {"closed_form": closed_figures, "outside": uncalibrated, "cautions": cautions}
+    count = simulation.column("arrival").size
+    sections: list[Section] = [
+        Line(description),
+        *map(caution, [*([range_note(uncalibrated)] if uncalibrated else []), *cautions]),
+        _latency_table(figures, closed_figures),
+        *map(Line, _use_texts(figures, closed_figures)),
+        Line(f"simulated in {wall_seconds:.2f} s: {60 * count / max(wall_seconds, 1e-9):,.0f} requests a minute"),
+    ]
+    return Report(document, sections, notes, files=[path for path in (output, timeline) if path])
 
 
-def _read_trace(path: Path, request: EvaluateRequest, count: int | None) -> tuple[RequestList, str, EvaluateRequest]:
+def _read_trace(path: Path, request: DesignRequest, count: int | None) -> tuple[RequestList, str, DesignRequest]:
     """Read a trace to its requests, a line for the heading, and the design with these requests' means."""
     from dse.lab.simulator import as_requests, read
 
@@ -145,33 +129,25 @@ def _read_trace(path: Path, request: EvaluateRequest, count: int | None) -> tupl
     trace_requests, design = read(path), request.design
     assert design.workload.requests is not None, "complete the design before"
     requests = as_requests(trace_requests, design.workload.requests)
-    seconds, sessions = (
-        float(trace_requests.arrival[-1] - trace_requests.arrival[0]),
-        len(set(trace_requests.session.tolist()) - {-1}),
-    )
-    prefixes = show.counted(len(set(trace_requests.prefix.tolist()) - {-1}), "prefix", "prefixes")
+    duration = float(trace_requests.arrival[-1] - trace_requests.arrival[0])
+    sessions = len(set(trace_requests.session.tolist()) - {-1})
+    prefixes = counted(len(set(trace_requests.prefix.tolist()) - {-1}), "prefix", "prefixes")
     unread = ", ".join(sorted(set_leaves - _LIMITS))
     heading = (
-        f"\ntrace {path}: {show.counted(trace_requests.size, 'request')} in {show.seconds(seconds)}, "
-        f"with arrivals, lengths and {prefixes}{' and ' + show.counted(sessions, 'session') if sessions else ''}"
+        f"\ntrace {path}: {counted(trace_requests.size, 'request')} in {seconds(duration)}, "
+        f"with arrivals, lengths and {prefixes}{' and ' + counted(sessions, 'session') if sessions else ''}"
         f"{f'; not read: {unread}' * bool(unread)}"
     )
     workload = dataclasses.replace(design.workload, requests=requests, reuse=None)
     return trace_requests, heading, request._replace(design=dataclasses.replace(design, workload=workload))
 
 
-def _memory_error(design: Design, closed_form: dict[str, float]) -> InputError | None:
-    """Return the InputError of a design without memory for a cache, None for others."""
+def _memory_text(design: Design, closed_form: Mapping[str, float]) -> str:
+    """Return the numbers of a design without memory for a cache, "" for others."""
     from dse.doors import SERVING
 
-    if not int(closed_form["infeasible_reason"]) & int(SERVING.memory_reasons):
-        return None
-    return InputError(
-        "memory",
-        SERVING.reason_numbers(design, closed_form)["memory"],
-        "room for the cache of a request",
-        "more devices (tp, pp), or narrower weights",
-    )
+    lacks_memory = int(closed_form["infeasible_reason"]) & int(SERVING.memory_reasons)
+    return SERVING.reason_numbers(design, closed_form)["memory"] if lacks_memory else ""
 
 
 def _closed_form_figures(closed_form: dict[str, float]) -> dict[str, float]:
@@ -194,10 +170,10 @@ def _overload_text(figures: dict[str, Any], closed_form: dict[str, float]) -> st
     queue = f"{figures['waiting_at_end']:,} wait at the last arrival, {figures['waiting_at_half']:,} at the middle one"
     if utilisation > 1.0:
         return (
-            f"overloaded: {show.digits(rate)} requests/s arrive, {utilisation:.3g} times what can be served; {queue}: "
+            f"overloaded: {digits(rate)} requests/s arrive, {utilisation:.3g} times what can be served; {queue}: "
             "latencies grow with the length of the run"
         )
-    return f"the queue grows: {show.digits(rate)} requests/s arrive; {queue}" if queue_grows(figures) else ""
+    return f"the queue grows: {digits(rate)} requests/s arrive; {queue}" if queue_grows(figures) else ""
 
 
 def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | None, force: bool) -> None:
@@ -219,48 +195,38 @@ def _is_shared(name: str) -> bool:
     return name.endswith(tuple(_LATENCIES.values())) or name in _SHARED
 
 
-def _print(
-    design: str,
-    notes: list[str],
-    figures: dict[str, Any],
-    closed_figures: dict[str, float],
-    wall_seconds: float,
-    count: int,
-) -> None:
-    """Print the figures of a simulation, next to those of the closed forms where there are any."""
-    out = show.console()
-    print(design)
-    for text in notes:
-        out.print(Text(text, "yellow"), soft_wrap=True)
-    columns = ["", "mean", "p50", "p90", "p95", "p99"]
+def _latency_table(figures: Mapping[str, Any], closed_figures: Mapping[str, float]) -> Table:
+    """Return the table of latencies by statistic, each above that of the closed forms where there are any."""
     rows = []
     for heading, name in _LATENCIES.items():
-        rows.append([heading, *(show.seconds(figures[f"{column}_{name}"]) for column in columns[1:])])
-        closed_values = [closed_figures.get(name), *(closed_figures.get(f"{column}_{name}") for column in columns[2:])]
+        rows.append({"latency": heading, **{column: figures[f"{column}_{name}"] for column in _STATISTICS}})
         if closed_figures:
-            rows.append(["  closed form", *map(_seconds_text, closed_values)])
-    show.print_table(out, columns, rows, left=[""])
+            names = {column: name if column == "mean" else f"{column}_{name}" for column in _STATISTICS}
+            values = {column: closed_figures.get(closed_name) for column, closed_name in names.items()}
+            rows.append({"latency": "  closed form", **values})
+    columns = [Column(name, name, _seconds_text) for name in _STATISTICS]
+    return Table("latencies", [Column("", "latency", left=True), *columns], rows)
+
+
+def _use_texts(figures: Mapping[str, Any], closed_figures: Mapping[str, float]) -> Iterator[str]:
+    """Yield lines on throughput, engine and cache."""
     rate = f"{figures['requests_per_second']:,.3g} requests/s, {figures['output_tokens_per_second']:,.1f} tokens/s"
     hits = f"{100 * figures['cache_hit_rate']:.1f} % of prompt tokens found in it"
-    hits += f" (closed form: {100 * closed_figures['cache_hit_rate']:.1f} %)" if closed_figures else ""
     if closed_figures:
         rate += f" (closed form: {closed_figures['output_tokens_per_second']:,.1f} tokens/s)"
-    print(f"{rate}; {show.counted(figures['requests'], 'request')} counted")
-    print(
+        hits += f" (closed form: {100 * closed_figures['cache_hit_rate']:.1f} %)"
+    yield f"{rate}; {counted(figures['requests'], 'request')} counted"
+    yield (
         f"engine busy {100 * figures['busy']:.1f} % of the time, {figures['decoding']:,.1f} sequences decode at once, "
-        f"{100 * figures['prefill_share']:.1f} % of {show.counted(figures['steps'], 'step')} with prompts"
+        f"{100 * figures['prefill_share']:.1f} % of {counted(figures['steps'], 'step')} with prompts"
     )
-    preempted = show.counted(figures["preemptions"], "preemption")
-    print(
+    preempted = counted(figures["preemptions"], "preemption")
+    yield (
         f"cache: {100 * figures['cache_use']:.1f} % used, {100 * figures['peak_cache_use']:.1f} % at peak; "
         f"{hits}; {preempted}"
     )
-    print(f"simulated in {wall_seconds:.2f} s: {60 * count / max(wall_seconds, 1e-9):,.0f} requests a minute")
 
 
-def _seconds_text(value: float | None) -> str:
-    """Format seconds, "" for None, "no end" where infinite."""
-    return "" if value is None else show.seconds(value) if math.isfinite(value) else "no end"
-
-
-REGISTRATION = Registration("Serve", simulate)
+def _seconds_text(value: float) -> str:
+    """Format seconds, "no end" where infinite."""
+    return seconds(value) if math.isfinite(value) else "no end"

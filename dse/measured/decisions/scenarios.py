@@ -39,14 +39,31 @@ class Scenario(NamedTuple):
 
 def read_scenarios(path: Path) -> list[Scenario]:
     """Read the scenarios of a TOML file, one table of leaf values and ``weight`` each; InputError for other content."""
+    return scenarios_of(toml.parse(inputs.text(path, "a TOML file"), str(path)), str(path))
+
+
+def scenarios_of(document: Mapping[str, Any], where: str) -> list[Scenario]:
+    """Return the scenarios of a document: by name, values of leaves and ``weight``.
+
+    Args:
+        document: name → leaf → value.
+        where: its name in errors.
+
+    Returns:
+        The scenarios, in its order.
+
+    Raises:
+        InputError: for anything but tables of values, and for a weight that is no number of 0 or more.
+    """
     scenarios = []
-    for name, values in toml.parse(inputs.text(path, "a TOML file"), str(path)).items():
-        if not isinstance(values, dict):
-            raise InputError(f"{path}: {name}", repr(values), "tables of values", f'write ["name"] over {name} = …')
-        weight = values.pop("weight", 1.0)
+    for name, values in document.items():
+        if not isinstance(values, Mapping):
+            raise InputError(f"{where}: {name}", repr(values), "tables of values", f'write ["name"] over {name} = …')
+        weight = values.get("weight", 1.0)
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.0 <= weight < math.inf:
-            raise InputError(f"{path}: {name}: weight", repr(weight), "0 or more", "write weight = 1")
-        scenarios.append(Scenario(name, values, float(weight)))
+            raise InputError(f"{where}: {name}: weight", repr(weight), "0 or more", "write weight = 1")
+        leaves = {leaf: value for leaf, value in values.items() if leaf != "weight"}
+        scenarios.append(Scenario(name, leaves, float(weight)))
     return scenarios
 
 
@@ -135,7 +152,9 @@ def _with_leaf(design: Design, path: str, text: Any, where: str) -> Design:
 
 
 def _number(text: Any, units: str, where: str) -> float:
-    """Return an absolute value as a number in SI units, or raise InputError for what looks like a change."""
+    """Return an absolute value as a number in SI units, or raise InputError for what looks like a change or is none."""
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise InputError(where, repr(text)[:200], "a number, or a text with a unit or a change", "write '+30 %' or 0.2")
     if isinstance(text, str) and re.match(r"[+x]|.*%$", text.strip()):
         magnitude = text.strip().strip("+x% ")
         raise InputError(where, repr(text), "VALUE, +SHARE % or x FACTOR", f"write '+{magnitude} %' or '{magnitude}'")

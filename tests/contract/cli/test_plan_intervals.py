@@ -8,7 +8,7 @@ import json
 import pytest
 
 import dse
-from dse.cli.limits import PlanInterval, choice_of, least_cost_probabilities
+from dse.measured.decisions.plans import PlanInterval, choice_of, least_cost_probabilities
 from dse.views import plot
 from tests.unit.measured.test_decision import told
 
@@ -27,7 +27,7 @@ def test_a_plan_has_intervals_and_chances(capsys):
     low, high = fleet["intervals"]["time_per_output_token"]
     assert low < fleet["token"] < high
     assert set(fleet["chances"]) == {"p95_time_to_first_token", "time_per_output_token"}
-    assert "80 % intervals" in told(capsys, *asked)[1]
+    assert "80 % interval" in told(capsys, *asked, "--show", "limits")[1]
 
 
 def test_the_cheapest_of_plans_that_share_their_errors():

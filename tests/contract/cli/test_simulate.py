@@ -128,10 +128,14 @@ def test_prompts_of_no_token_are_refused(command):
     assert_four_parts(command(*MODEL, "--set", "prompt_tokens=0.5"), "prompt_tokens", "0.5", "1 or more")
 
 
-def test_no_room_for_a_cache_is_said_in_four_parts(command):
-    ended = command("simulate", "-w", "llama-3-70b", "-s", "h100-sxm-80gb")
-    assert ended.status == 1 and ended.out == "" and "no room for a cache" in ended.err
-    assert [line.split()[0] for line in ended.err.splitlines()] == ["error", "where", "got", "allowed", "fix"]
+def test_an_engine_without_room_for_a_cache_cannot_run(command):
+    """An answer, as of ``dse evaluate``: why, a fix, exit status 1."""
+    asked = ["simulate", "-w", "llama-3-70b", "-s", "h100-sxm-80gb"]
+    ended = command(*asked)
+    assert ended.status == 1 and "cannot run" in ended.out and "no room for a cache" in ended.out
+    assert "more devices (tp, pp)" in ended.out
+    document = json.loads(command(*asked, "--json").out)
+    assert not document["feasible"] and "no room for a cache" in document["reason"]
 
 
 def test_overload_is_said(command):

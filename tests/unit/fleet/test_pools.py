@@ -1,19 +1,18 @@
 """Pools of one service: their specification, how they are matched, and that a pair is what serve_pools has."""
 
 import dataclasses
-import io
 import json
 
 import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 import dse
-from dse.cli import app, show
+from dse.cli import app
 from dse.errors import InputError
 from dse.fleet import pools
 from dse.fleet.pools import Match, MatchedPools, PoolCandidate, front
+from dse.reports.terminal import plain_text
 from dse.spec import pools as specs, sweep
 
 TEXT = """
@@ -187,20 +186,18 @@ def test_a_front_may_count_more_than_costs():
 
 
 def test_pools_are_named_so_that_they_can_be_built(monkeypatch):
-    """Devices, degrees above 1, choices that differ or are not as usual, whatever is swept; nothing else."""
+    """Devices, degrees above 1, choices that differ or are not as usual, whatever is swept; what all have, once."""
     labels = {"software": "vllm", "precision": "fp8", "tp": 4, "pp": 1, "dp": 2, "ep": 8, "concurrency": 4}
     alone = dataclasses.replace(ONE, devices=1.0, labels=labels | {"tp": 1, "dp": 1, "ep": 1, "chunk": 2048})
-    wide = Console(width=400, file=io.StringIO())
-    monkeypatch.setattr(show, "console", lambda: wide)
     whole = dataclasses.replace(ONE, labels=labels)
     monkeypatch.setattr("dse.fleet.match", lambda path: MatchedPools("t", [], [Match(whole, alone, 0.1)]))
-    assert CliRunner().invoke(app, ["pools", "p.toml"]).exit_code == 0
-    assert "h100 x 8, tp 4, dp 2, ep 8, fp8, 4 in flight" in wide.file.getvalue()
-    assert "h100, fp8, chunk 2048, 4 in flight" in wide.file.getvalue()
+    text = plain_text(dse.pools("p.toml"), width=400)
+    assert "all pools: fp8\n" in text
+    assert "h100 x 8, tp 4, dp 2, ep 8, 4 in flight" in text and "h100, chunk 2048, 4 in flight" in text
     other = dataclasses.replace(alone, labels={"software": "sglang", "precision": "bf16", "concurrency": 1})
     monkeypatch.setattr("dse.fleet.match", lambda path: MatchedPools("t", [], [Match(whole, other, 0.1)]))
-    CliRunner().invoke(app, ["pools", "p.toml"])
-    assert "ep 8, fp8, vllm, 4" in wide.file.getvalue() and "h100, bf16, sglang, 1 in" in wide.file.getvalue()
+    text = plain_text(dse.pools("p.toml"), width=400)
+    assert "ep 8, fp8, vllm, 4 in" in text and "h100, bf16, sglang, 1 in" in text and "all pools" not in text
 
 
 def test_without_prices_nothing_is_told_of_them(monkeypatch):
@@ -213,11 +210,11 @@ def test_without_prices_nothing_is_told_of_them(monkeypatch):
     assert told["pools"][0]["usd_per_request"] is None and told["pools"][0]["requests_per_second_per_device"] == 0.25
     gain = told["pools"][0]["requests_per_second_over"]["h100"]
     assert gain == {"at_equal_price": None, "at_equal_power": 0.5, "at_both": None}
-    narrow = Console(width=80, file=io.StringIO())
-    monkeypatch.setattr(show, "console", lambda: narrow)
-    assert CliRunner().invoke(app, ["pools", "p.toml"]).exit_code == 0
-    rows = [line for line in narrow.file.getvalue().splitlines() if line.startswith("h100")]
-    assert len(rows) > 3 and len(set(rows)) == len(rows) and sum("a100" in row for row in rows) == len(rows) // 3
+    lines = plain_text(dse.pools("p.toml"), ["all"], width=80).splitlines()
+    assert not any("USD" in line or "price" in line for line in lines)
+    rows = [line for line in lines if line.strip()[:1].isdigit()]
+    assert {line.split()[0] for line in rows} == {"1", "2", "3"} and len(rows) % 3 == 0 and len(rows) > 6
+    assert sum("a100" in row for row in rows) == 1  # named once; its number stands in every table
 
 
 @pytest.mark.slow

@@ -10,13 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 import dse
+from dse.capabilities.plan import launch_command
 from dse.cli import app
-from dse.cli.limits import fleet_intervals, plan_intervals
-from dse.cli.plan import _launch_command
 from dse.fleet import pooled, service
 from dse.fleet.demand import ServiceDemand, worker_settings
 from dse.fleet.service import provision
 from dse.fleet.workers import PoolCandidate, wait
+from dse.measured.decisions.plans import fleet_intervals, plan_intervals
 from tests.conftest import slow
 
 DEMAND = ServiceDemand("llama-3-1-70b", ("h200", "b200", "l40s"), 10.0, 2000.0, 300.0, 1.0, 0.04, 16)
@@ -203,7 +203,7 @@ def test_lines_that_start_a_plan(plan, kind):
     """The load of a worker, its stack, and room for longer requests than the mean one: 4 (2000 + 300), in blocks."""
     fleet = of_kind(plan, kind)[0]
     for workers in fleet.workers:
-        words = _launch_command(workers, fleet, DEMAND).split()[2:]
+        words = launch_command(workers, fleet, DEMAND).split()[2:]
         started = CliRunner().invoke(app, ["launch", *words])
         assert started.exit_code == 0 and "--max-model-len 9216" in started.stdout
         assert words[6:8] == ["--software", fleet.software]
@@ -227,7 +227,7 @@ def test_a_plan_wants_a_rate_and_a_limit():
 def test_the_command():
     asked = ["plan", "-w", "llama-3-1-70b", "--rate", "10", "--isl", "2000", "--osl", "300", "--ttft", "1s", "--tpot",
              "40ms", "--on", "h200", "--max-devices", "16"]  # fmt: skip
-    done = CliRunner().invoke(app, [*asked, "--serving"])
+    done = CliRunner().invoke(app, [*asked, "--serving", "--show", "launch"])
     assert done.exit_code == 0 and "what would change it" in done.stdout and "USD/h" in done.stdout
     document = json.loads(CliRunner().invoke(app, [*asked, "--serving", "--json"]).stdout)
     assert document["fleets"][0]["margins"]["token"] >= 0.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse.cli import decide as command
+from dse.capabilities.decide import choices_of
 from dse.designs import replace
 from dse.doors import STUDIES
 from dse.errors import InputError
@@ -86,7 +86,7 @@ def test_a_table_is_read(tmp_path):
     path.write_text(
         f"{HEADER}\nown,llama-3-70b,mi300x,mi300x,vllm-rocm,8,8,1,1,bf16,1024,1024,32,concurrency,tpot,25,ms\n"
     )
-    study, choices, _ = command.choices_of(["mi300x", "h100"], "llama-3-70b", None, ["tp=8"], False, True)
+    study, choices, *_ = choices_of(["mi300x", "h100"], "llama-3-70b", None, ["tp=8"], False, True)
     found = condition(posterior(choices, METRIC, study), read_evidence([path], study))
     assert found.n_design_rows == 1 and found.shift[0] > 0.1
     with pytest.raises(InputError, match="rows of another kind"):

@@ -74,7 +74,7 @@ def test_a_scenario_in_which_no_design_can_run_has_no_best_one(capsys):
     assert (found.robust, found.cautious, found.unclear) == (None, None, {"expected": [], "90 %": []})
     assert found.outcomes[1].best == ""
     common = ["-w", "llama-3-8b", "--set", "tp=8", "--set", "n_devices=8", "--scenario", "none: memory.capacity=x 0.01"]
-    status, out = told(capsys, "decide", "h100", "dgx-b200", *common)
+    status, out = told(capsys, "decide", "h100", "dgx-b200", *common, "--show", "scenarios")
     assert status == 0 and "none can run" in out and "none, no design can run in every scenario" in out
 
 
@@ -137,7 +137,7 @@ def test_the_command_reads_files_and_compares_all_of_a_sweep(tmp_path, capsys):
         "--metric",
         "cost_per_token",
     ]
-    status, text = told(capsys, *asked)
+    status, text = told(capsys, *asked, "--show", "all")
     assert status == 0 and "dear power" in text and "least expected loss" in text
     document = json.loads(told(capsys, *asked, "--json")[1])["decisions"][0]
     with dse.open_results(output) as results:
