@@ -22,7 +22,6 @@ _PUBLIC = {
     "open_results": "dse.sweep.results.files",
     "overview": "dse.sweep.results.files",
     "predict": "dse.measured.comparison",
-    "run": "dse.measured.decisions.running",
     "serve_pools": "dse.doors.pools",
     "validate": "dse.measured.comparison",
     "value_and_grad": "dse.sweep.engine.gradients",

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 #: Name in Python → module of this package, in the order of the help.
 MODULES = {
     "evaluate": "evaluate",
+    "run": "run",
+    "search": "search",
     "serve": "evaluate",
+    "plot_results": "plot",
+    "merge": "run",
     "names": "names",
 }
 

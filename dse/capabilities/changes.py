@@ -66,7 +66,7 @@ def best_changes(explanation: Explanation) -> list[Change]:
 
 def _is_rate(metric: str) -> bool:
     """Return True for a metric of which more is better."""
-    from dse.views.headings import MORE_IS_BETTER
+    from dse.views.words import MORE_IS_BETTER
 
     return any(word in metric for word in MORE_IS_BETTER)
 

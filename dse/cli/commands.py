@@ -82,7 +82,8 @@ def _parameter(parameter: Parameter) -> inspect.Parameter:
     if option.low is not None or option.high is not None:
         shared |= {"min": option.low, "max": option.high}
     kind = parameter.type if option.terminal is None else option.terminal
-    if option.terminal is not None and parameter.default is None:
+    default = inspect.Parameter.empty if parameter.terminal_default is REQUIRED else parameter.terminal_default
+    if option.terminal is not None and default is None:
         kind = option.terminal | None
     if option.is_argument:
         declared: Any = typer.Argument(**shared)
@@ -93,7 +94,6 @@ def _parameter(parameter: Parameter) -> inspect.Parameter:
         if option.instead:
             shared |= {"is_eager": True, "callback": _runs_instead(option.instead)}
         declared = typer.Option(*names, **shared)
-    default = inspect.Parameter.empty if parameter.default is REQUIRED else parameter.default
     return inspect.Parameter(
         parameter.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
     )

@@ -12,10 +12,10 @@ import typer
 from rich.text import Text
 
 from dse.cli import show
-from dse.cli.designs import SHORT
 from dse.cli.options import Json
 from dse.cli.status import report_errors
 from dse.errors import InputError
+from dse.views.words import SHORT
 
 if TYPE_CHECKING:
     from rich.console import Console

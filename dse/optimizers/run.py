@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
+#: Path of a specification, its sections as a dictionary, or a specification.
+Source = str | Path | Mapping[str, Any] | SearchSpec
+
+
 class SearchInterrupted(Stopped):
     """A search was stopped; a rerun goes on from the last checkpoint."""
 
@@ -69,11 +73,11 @@ class SearchOptions:
     prove: ProofOptions | None = None  #: then prove how good the best is
 
 
-def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any) -> xr.Dataset:
+def run(spec: Source, output: str | Path | bool | None = None, **options: Any) -> xr.Dataset:
     """Run a search and write its results; see :func:`execute` for what was found besides.
 
     Args:
-        spec: path of a specification, or one that was read.
+        spec: path of a specification, its sections as a dictionary, or one that was read.
         output: file of the results, by default what the specification says; False writes none.
         **options: the other fields of :class:`SearchOptions`.
 
@@ -86,13 +90,11 @@ def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, 
     return execute(spec, output, **options)[0]
 
 
-def execute(
-    spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any
-) -> tuple[xr.Dataset, SearchOutcome]:
+def execute(spec: Source, output: str | Path | bool | None = None, **options: Any) -> tuple[xr.Dataset, SearchOutcome]:
     """Return the dataset of :func:`run` and the outcome of a search, whose results are written.
 
     Args:
-        spec: path of a specification, or one that was read.
+        spec: path of a specification, its sections as a dictionary, or one that was read.
         output: file of the results, by default what the specification says; False writes none.
         **options: the other fields of :class:`SearchOptions`.
 
@@ -109,13 +111,11 @@ def execute(
         return dataset.load(), summary
 
 
-def plan(
-    spec: str | Path | SearchSpec, study: Study | None = None, any_option: bool = False, whole_stacks: bool = False
-) -> Problem:
+def plan(spec: Source, study: Study | None = None, any_option: bool = False, whole_stacks: bool = False) -> Problem:
     """Return the problem of a specification: its space, constraints and objectives; nothing is evaluated.
 
     Args:
-        spec: path of a specification, or one that was read.
+        spec: path of a specification, its sections as a dictionary, or one that was read.
         study: what is evaluated, in place of what the specification asks for.
         any_option: offer options that the stack lacks too, and stacks of other vendors.
         whole_stacks: report a chip with a whole number of memory stacks, whatever the specification of a descent says.

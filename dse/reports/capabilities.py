@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from dse.errors import InputError, unknown_name
+from dse.reports.datasets import dataset_of
 from dse.reports.options import REQUIRED, Parameter, parameters_of
 from dse.reports.report import Report
 
-#: Name of the option that sets leaves of a design.
-SETTINGS = "settings"
+#: Beginning of the parts of a docstring that are of Python alone.
+_OF_PYTHON = re.compile(r"\n\n(?:Args|Returns|Raises):\n|\n\n>>> ")
 
 #: Largest number of items of a list in a request.
 MOST_ITEMS = 2_000
@@ -28,6 +30,7 @@ class Capability:
     local: str = ""  #: reason why HTTP and MCP do not have it
     path: str = ""  #: of HTTP, name of MCP and of Python, by default the name
     group_help: str = ""  #: of the group of commands that it begins
+    returns: str = ""  #: in Python: ``dataset`` for that of the report, where it has one; "" for the report
 
     @property
     def key(self) -> str:
@@ -36,10 +39,10 @@ class Capability:
 
     @property
     def help(self) -> str:
-        """Text of the help: a sentence, and paragraphs below it."""
+        """Text of the help: a sentence, and paragraphs below it, without what is of Python alone."""
         import inspect
 
-        return inspect.getdoc(self.function) or ""
+        return _OF_PYTHON.split(inspect.getdoc(self.function) or "")[0]
 
     @functools.cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -49,7 +52,9 @@ class Capability:
     @functools.cached_property
     def keywords(self) -> Any:
         """Pydantic model of what Python may pass, by names of parameters."""
-        return self._model({parameter.name: (parameter, parameter.type) for parameter in self.parameters})
+        return self._model(
+            {parameter.name: (parameter, parameter.option.python or parameter.type) for parameter in self.parameters}
+        )
 
     @functools.cached_property
     def request(self) -> Any:
@@ -82,8 +87,8 @@ class Capability:
     def call(self, *arguments: Any, **keywords: Any) -> Report:
         """Return the report of arguments in Python.
 
-        Options have the names of the function's parameters, or those of requests. Where the capability sets values
-        of a design, other keywords are leaves: ``tp=8``.
+        Options have the names of the function's parameters, or those of requests. Where one of them gathers, other
+        keywords are values of it: leaves of a design (``tp=8``), or sections of a document (``axes={"tp": [1, 2]}``).
 
         Raises:
             InputError: for unknown options and values that do not fit.
@@ -92,20 +97,21 @@ class Capability:
         if len(arguments) > len(names):
             raise InputError(f"dse.{self.key}", f"{len(arguments)} arguments", ", ".join(names), "name the options")
         values: dict[str, Any] = dict(zip(names, arguments, strict=False))
-        by_key = {parameter.key: parameter.name for parameter in self.parameters}
-        leaves = {}
+        by_key = {key: parameter for parameter in self.parameters for key in (parameter.key, parameter.name)}
+        gathering = next((parameter for parameter in self.parameters if parameter.option.gathers), None)
+        gathered = {}
         for keyword, value in keywords.items():
-            name = keyword if keyword in names else by_key.get(keyword)
-            if name is None and SETTINGS in names:
-                leaves[keyword] = value
-            elif name is None:
+            parameter = by_key.get(keyword)
+            if gathering and (parameter is None or (isinstance(value, Mapping) and not parameter.takes_mapping)):
+                gathered[keyword] = value
+            elif parameter is None:
                 raise unknown_name(f"dse.{self.key}", keyword, names, "options")
-            elif name in values:
-                raise InputError(f"dse.{self.key}", f"{name} twice", "each option once", "remove one of them")
+            elif parameter.name in values:
+                raise InputError(f"dse.{self.key}", f"{keyword} twice", "each option once", "remove one of them")
             else:
-                values[name] = value
-        if leaves:
-            values[SETTINGS] = _with_leaves(values.get(SETTINGS), leaves)
+                values[parameter.name] = value
+        if gathering and gathered:
+            values[gathering.name] = _gathered(f"dse.{self.key}", values.get(gathering.name), gathered, names)
         return self.function(**self._checked(self.keywords, values, f"dse.{self.key}"))
 
     def answer(self, request: Mapping[str, Any]) -> Report:
@@ -154,15 +160,26 @@ def _plain(kind: Any) -> Any:
     return kind
 
 
-def _with_leaves(settings: Any, leaves: Mapping[str, Any]) -> Any:
-    """Return settings with further leaves, in the form that they have."""
-    if settings is None or isinstance(settings, Mapping):
-        return {**(settings or {}), **leaves}
-    return [*settings, *(f"{name}={value}" for name, value in leaves.items())]
+def _gathered(where: str, value: Any, keywords: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Return the value of a gathering option with further keywords, in the form that it has."""
+    if value is None or isinstance(value, Mapping):
+        for keyword in {*(value or {})} & {*keywords}:
+            raise InputError(where, f"{keyword} twice", "each name once", "remove one of them")
+        return {**(value or {}), **keywords}
+    if isinstance(value, list | tuple):
+        return [*value, *(f"{name}={inner}" for name, inner in keywords.items())]
+    raise unknown_name(where, next(iter(keywords)), names, "options")  # a file, which has its sections
 
 
 def capability(
-    panel: str, name: str = "", *, local: str = "", path: str = "", door: str = "", group_help: str = ""
+    panel: str,
+    name: str = "",
+    *,
+    local: str = "",
+    path: str = "",
+    door: str = "",
+    group_help: str = "",
+    returns: str = "",
 ) -> Callable[[Callable[..., Report]], Callable[..., Any]]:
     """Return the decorator that makes a function a capability, which its attribute ``capability`` is.
 
@@ -173,16 +190,20 @@ def capability(
         path: name in Python, HTTP and MCP, by default the command's.
         group_help: help of the group of commands that its name begins.
         door: ``module:function`` that takes a design in its place: ``dse.evaluate(design)`` is pure.
+        returns: what the function returns in Python: "" for the report, ``dataset`` for that of the report where it
+            has one, which :func:`dse.reports.datasets.report_of` leads back to the report.
     """
 
     def decorate(function: Callable[..., Report]) -> Callable[..., Any]:
-        made = Capability(name or function.__name__.replace("_", "-"), function, panel, local, path, group_help)
+        command = name or function.__name__.replace("_", "-")
+        made = Capability(command, function, panel, local, path, group_help, returns)
 
         @functools.wraps(function)
         def call(*arguments: Any, **keywords: Any) -> Any:
             if door and len(arguments) == 1 and not keywords and not isinstance(arguments[0], str):
                 return _door(door)(*arguments)
-            return made.call(*arguments, **keywords)
+            report = made.call(*arguments, **keywords)
+            return dataset_of(report) if returns == "dataset" and report.load else report
 
         call.capability = made  # type: ignore[attr-defined]
         return call

@@ -7,7 +7,7 @@ import functools
 import operator
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -27,6 +27,9 @@ class Option:
     high: float | None = None  #: largest value
     is_argument: bool = False  #: stands in a command line without a flag
     terminal: Any = None  #: type in a command line where it is another one
+    terminal_default: Any = REQUIRED  #: default in a command line where it is another one
+    python: Any = None  #: type in Python where it is another one
+    gathers: bool = False  #: in Python other keywords are values of it: leaves of a design, sections of a document
     section: str = ""  #: heading of the page of options
     local: str = ""  #: reason why HTTP and MCP do not have it; a file says so by its type
     remote: Any = REQUIRED  #: value that it has there, by default its default
@@ -49,12 +52,22 @@ class Parameter:
         return (self.option.flag.partition("/")[0].removeprefix("--") or self.name).replace("-", "_")
 
     @property
+    def terminal_default(self) -> Any:
+        """Default in a command line."""
+        return self.default if self.option.terminal_default is REQUIRED else self.option.terminal_default
+
+    @property
     def flag(self) -> str:
         """Flag of a command line; of a switch that is on by default also the one that turns it off."""
         if self.option.flag:
             return self.option.flag
         flag = f"--{self.name.replace('_', '-')}"
-        return f"{flag}/--no-{flag[2:]}" if self.default is True else flag
+        return f"{flag}/--no-{flag[2:]}" if self.terminal_default is True else flag
+
+    @property
+    def takes_mapping(self) -> bool:
+        """True where a value may be a dictionary."""
+        return any((get_origin(kind) or kind) in (Any, dict, Mapping) for kind in _members(self.type))
 
     @property
     def remote_type(self) -> Any:
@@ -116,13 +129,35 @@ Fresh = Annotated[
     bool, Option("Start over, without results of an earlier run.", local="nothing is kept there", remote=True)
 ]
 Figure = Annotated[
-    bool, Option("Draw the figures that suit the results.", local="writes no figure there", remote=False)
+    bool,
+    Option(
+        "Draw the figures that suit the results.", terminal_default=True, local="writes no figure there", remote=False
+    ),
 ]
 OfferAny = Annotated[
     bool, Option("Offer mapping options that the stack lacks, and stacks of other vendors.", flag="--any-option")
 ]
 ShowProgress = Annotated[
-    bool, Option("Show progress on standard error.", local="answers when it has finished", remote=False)
+    bool | Callable[..., None] | None,
+    Option(
+        "Show progress on standard error [default: in terminals and notebooks].",
+        flag="--progress/--no-progress",
+        terminal=bool,
+        terminal_default=True,
+        local="answers when it has finished",
+        remote=False,
+    ),
+]
+
+Output = Annotated[
+    Path | bool | None,
+    Option(
+        "Results file [default: results/NAME.nc of the specification].",
+        short="-o",
+        terminal=Path,
+        local="writes no file there",
+        remote=False,
+    ),
 ]
 
 #: Specification of a sweep, a search or pools.
@@ -133,6 +168,8 @@ Specification = Annotated[
         is_argument=True,
         metavar="SPEC.toml",
         terminal=Path,
+        python=Any,
+        gathers=True,
     ),
 ]
 
@@ -147,6 +184,7 @@ Settings = Annotated[
         flag="--set",
         metavar="NAME=VALUE",
         terminal=list[str],
+        gathers=True,
         section=_DESIGN,
     ),
 ]

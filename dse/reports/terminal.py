@@ -75,7 +75,7 @@ def _print_sections(out: Console, report: Report, shown: Sequence[str]) -> None:
         else:
             print_line(out, section)
     paths = [*report.files, *report.figures]
-    if paths:
+    if paths and sections:
         out.print()
     for path in paths:
         out.print(Text(str(path)), soft_wrap=True)

@@ -6,7 +6,7 @@ The section of a pool overrides the sections of the file; :mod:`dse.fleet.pools`
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from dse.errors import InputError, nearest, unknown_name
 from dse.io import toml
 from dse.io.examples import stem_of
 from dse.spec.axes import Axis
-from dse.spec.sweep import SweepSpec, from_document, text_of
+from dse.spec.sweep import SweepSpec, from_document, name_of, text_of
 from dse.types.fields import POSITIVE
 
 #: Most devices of whole workers.
@@ -74,13 +74,13 @@ def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
     return PoolsSpec(str(document.get("title", stem_of(file))), specs, *settings)
 
 
-def read(path: str | Path) -> PoolsSpec:
-    """Return the specification of pools, in SI units, from a TOML file or ``example:NAME``.
+def read(spec: str | Path | Mapping[str, Any]) -> PoolsSpec:
+    """Return the specification of pools, in SI units, from a TOML file, ``example:NAME`` or a dictionary.
 
     Raises:
         InputError: for any fault of the file or its text.
     """
-    return from_text(text_of(path), str(path))
+    return from_text(text_of(spec, "pools"), name_of(spec, "pools"))
 
 
 @contextlib.contextmanager

@@ -45,6 +45,9 @@ BATCHES = ("population", "walkers")
 MOST_A_STEP, MOST_SEEDS = 100_000, 1_000
 _COUNT = bounded_integer(1, MOST_A_STEP)
 
+#: Name of a specification in errors where it is a dictionary.
+_NAME = "specification"
+
 DEFAULT_METHOD = "evolution"
 DEFAULT_EVALUATIONS = 10_000
 DEFAULT_SEEDS = 4
@@ -142,11 +145,11 @@ class SearchSpec:
         return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def read(path: str | Path, study: Study | None = None) -> SearchSpec:
-    """Return the search specification in a TOML file or ``example:NAME``, in SI units.
+def read(spec: str | Path | Mapping[str, Any], study: Study | None = None) -> SearchSpec:
+    """Return the search specification in a TOML file, ``example:NAME`` or a dictionary, in SI units.
 
     Args:
-        path: of the file.
+        spec: path of the file, or its sections as a dictionary (:func:`dse.spec.sweep.read`).
         study: what is evaluated; by default what the specification asks for.
 
     Returns:
@@ -158,7 +161,8 @@ def read(path: str | Path, study: Study | None = None) -> SearchSpec:
     >>> read("sweeps/search_gpt3_mapping.toml").methods
     ('random', 'evolution', 'annealing', 'langevin')
     """
-    return from_text(sweep_spec.text_of(path), str(path), study)
+    search = from_text(sweep_spec.text_of(spec, _NAME), sweep_spec.name_of(spec, _NAME), study)
+    return dataclasses.replace(search, sweep=sweep_spec.named_by_title(search.sweep, spec))
 
 
 def from_text(text: str, file: str = "search.toml", study: Study | None = None) -> SearchSpec:

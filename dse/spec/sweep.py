@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,12 @@ KEYS = {
 _SEARCH_SECTIONS = {"search": "searches", "codesign": "co-designs"}
 #: Maximum length of a title, in characters.
 LONGEST_TITLE = 2_000
+
+#: Maximum length of the name of results that a title gives, in characters.
+_LONGEST_NAME = 100
+
+#: Section of a dictionary → its key that a plain value of the section is.
+SHORT_FORMS = {"workload": "name", "system": "name", "software": "name", "constraints": "all"}
 
 #: Sections that only ``dse pools`` reads.
 _POOL_SECTIONS = ("prefill", "decode", "together", "pools")
@@ -115,11 +122,12 @@ class SweepSpec:
         return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def read(path: str | Path, study: Study | None = None) -> SweepSpec:
-    """Return the sweep specification in a TOML file.
+def read(spec: str | Path | Mapping[str, Any], study: Study | None = None) -> SweepSpec:
+    """Return the sweep specification in a TOML file or in a dictionary.
 
     Args:
-        path: of the file, or ``example:NAME`` for an example of the package.
+        spec: path of the file, ``example:NAME`` for an example of the package, or its sections as a dictionary
+            (:func:`text_of`), whose results are ``results/TITLE.nc`` unless ``[output]`` names a file.
         study: the model to evaluate; by default the one that the specification implies.
 
     Returns:
@@ -131,20 +139,55 @@ def read(path: str | Path, study: Study | None = None) -> SweepSpec:
     >>> spec = read("sweeps/megatron_1t_4096_a100.toml")
     >>> spec.study.name, [axis.name for axis in spec.axes][:3]
     ('training', ['n_devices', 'tp', 'pp'])
+    >>> read({"title": "a small one", "workload": "gpt-3-13b", "system": "selene", "axes": {"tp": (1, 2)}}).output
+    PosixPath('results/a_small_one.nc')
     """
-    return from_text(text_of(path), str(path), study)
+    return named_by_title(from_text(text_of(spec), name_of(spec, "sweep"), study), spec)
 
 
-def text_of(path: str | Path) -> str:
-    """Return the text of the file of a specification, or of ``example:NAME``.
+def named_by_title(spec: SweepSpec, source: Any) -> SweepSpec:
+    """Return a specification whose results have the name of its title, where its source is no file that has one."""
+    if not isinstance(source, Mapping) or "file" in source.get("output", {}):
+        return spec
+    name = re.sub(r"[^\w.+-]+", "_", spec.title).strip("._")[:_LONGEST_NAME]
+    return dataclasses.replace(spec, output=Path("results", f"{name or 'sweep'}.nc"))
+
+
+def name_of(spec: Any, name: str) -> str:
+    """Return what errors call a specification: its path, or ``name`` where it is a dictionary."""
+    return name if isinstance(spec, Mapping) else str(spec)
+
+
+def text_of(spec: str | Path | Mapping[str, Any], name: str = "sweep") -> str:
+    """Return the TOML text of a specification: of a file, of ``example:NAME``, or of its sections as a dictionary.
+
+    In a dictionary tuples and arrays are lists, ``"workload": "llama-3-70b"`` is its name, and a list of constraints
+    is all of them.
+
+    Args:
+        spec: path, or dictionary.
+        name: of a dictionary in errors.
 
     Raises:
-        InputError: for anything but a path, and for a file that cannot be read.
+        InputError: for anything else, for a file that cannot be read, and for what TOML cannot say.
+
+    >>> print(text_of({"workload": "gpt-3-13b", "axes": {"tp": (1, 2)}}), end="")
+    [workload]
+    name = "gpt-3-13b"
+    <BLANKLINE>
+    [axes]
+    tp = [1, 2]
     """
-    if not isinstance(path, str | os.PathLike):
-        fix = "write the specification to a file, or read its text by dse.sweep.from_text"
-        raise InputError("specification", type(path).__name__, "the path of a TOML file", fix)
-    path = examples.resolve_path(path)
+    if isinstance(spec, Mapping):
+        sections = {
+            key: value if key not in SHORT_FORMS or isinstance(value, Mapping) else {SHORT_FORMS[key]: value}
+            for key, value in spec.items()
+        }
+        return toml.document_text(sections, name)
+    if not isinstance(spec, str | os.PathLike):
+        fix = "write its sections as a dictionary, or read its text by dse.sweep.from_text"
+        raise InputError("specification", type(spec).__name__, "the path of a TOML file, or a dictionary", fix)
+    path = examples.resolve_path(spec)
     return inputs.text(path, "a TOML file", "check the path" if path.exists() else _path_suggestion(path))
 
 

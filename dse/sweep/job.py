@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dse.doors import Study
 from dse.errors import InputError
@@ -27,6 +27,9 @@ from dse.sweep.store import manifest
 
 if TYPE_CHECKING:
     from distributed import LocalCluster
+
+#: Path of a specification, its sections as a dictionary, a specification, or a grid.
+Source = str | Path | Mapping[str, Any] | SweepSpec | Grid
 
 #: Evaluation rate with ``keep = best`` on two cores, designs/s (docs/benchmarks.md: 57 to 134 million).
 ENUMERATION_RATE = 5e7
@@ -89,12 +92,13 @@ class Job:
 
 
 def plan(
-    spec: str | Path | SweepSpec | Grid, keep: str | None = None, study: Study | None = None, any_option: bool = False
+    spec: Source, keep: str | None = None, study: Study | None = None, any_option: bool = False
 ) -> tuple[Grid, Keep]:
     """Return the grid of a sweep and the designs it keeps, checked against the limits; allocates nothing large.
 
     Args:
-        spec: path of a specification, a specification, or a grid, which is returned unchanged.
+        spec: path of a specification, its sections as a dictionary, a specification, or a grid, which is returned
+            unchanged.
         keep: ``all feasible best pareto top:K`` in place of the specification's.
         study: the model to evaluate, in place of the one that the specification implies; its metrics must have the
             names that the specification uses.
@@ -152,8 +156,10 @@ def _composed(spec: SweepSpec) -> Grid:
     return grid
 
 
-def _specification(spec: str | Path | SweepSpec, study: Study | None, any_option: bool) -> SweepSpec:
-    """Return a specification, read from a path if necessary, with ``study`` and ``any_option`` where they are set."""
+def _specification(
+    spec: str | Path | Mapping[str, Any] | SweepSpec, study: Study | None, any_option: bool
+) -> SweepSpec:
+    """Return a specification, read if necessary, with ``study`` and ``any_option`` where they are set."""
     if not isinstance(spec, SweepSpec):
         spec = read(spec, study)
     elif study:
@@ -161,7 +167,7 @@ def _specification(spec: str | Path | SweepSpec, study: Study | None, any_option
     return dataclasses.replace(spec, any_option=True) if any_option else spec
 
 
-def prepare_job(spec: str | Path | SweepSpec | Grid, options: RunOptions) -> Job:
+def prepare_job(spec: Source, options: RunOptions) -> Job:
     """Return the job of a specification; InputError for bad input, before any evaluation."""
     if options.chunk is not None and not 1 <= options.chunk <= LONGEST_CHUNK:
         raise InputError("chunk", str(options.chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import html
+import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,9 +49,88 @@ def best_so_far(best: float | None, objective: str, units: str) -> str:
     return "none feasible yet" if best is None else f"best {objective.replace('_', ' ')} {quantity(best, units)}"
 
 
+class _NotebookBars:
+    """Progress bars below a cell of a notebook, which show after a second and leave nothing behind."""
+
+    #: Seconds before the first bar, and between two states of one.
+    DELAY, PERIOD = 1.0, 0.2
+
+    def __init__(self) -> None:
+        self._start = self._updated = time.monotonic()
+        self._handle: Any = None
+        self._bars: list[str] = []
+
+    def add_task(self, text: str, total: float = 1.0) -> int:
+        """Return the number of a new bar."""
+        self._bars.append(_bar_html(0.0, total, text))
+        return len(self._bars) - 1
+
+    def update(self, task: int, completed: float, total: float = 1.0, description: str = "") -> None:
+        """Show the state of a bar."""
+        self._bars[task] = _bar_html(completed, total, description)
+        now = time.monotonic()
+        if now - self._start < self.DELAY or now - self._updated < self.PERIOD:
+            return
+        self._updated = now
+        self._show("".join(self._bars))
+
+    def close(self) -> None:
+        """Remove the bars."""
+        if self._handle is not None:
+            self._show("")
+
+    def _show(self, text: str) -> None:
+        from IPython.display import HTML, display
+
+        if self._handle is None:
+            self._handle = display(HTML(text), display_id=True)
+        else:
+            self._handle.update(HTML(text))
+
+
+def _bar_html(completed: float, total: float, text: str) -> str:
+    """Return a bar as HTML, with a text next to it."""
+    return f'<div><progress value="{completed:g}" max="{total:g}"></progress> {html.escape(text)}</div>'
+
+
+def is_notebook() -> bool:
+    """Return True in a process that executes the cells of a notebook."""
+    return "ipykernel" in sys.modules
+
+
+@contextlib.contextmanager
+def shown(
+    progress: bool | Callable[..., None] | None,
+    bar: Callable[[], contextlib.AbstractContextManager[Callable[..., None]]],
+) -> Iterator[Callable[..., None] | None]:
+    """Yield what is called with each state of a run: a function of the caller, that of a bar, or None.
+
+    Args:
+        progress: the function, whether to show a bar, or None for a bar in notebooks alone.
+        bar: context that yields the function of a bar.
+    """
+    if callable(progress):
+        yield progress
+    elif progress or (progress is None and is_notebook()):
+        with bar() as show:
+            yield show
+    else:
+        yield None
+
+
 @contextlib.contextmanager
 def bar_on_standard_error() -> Iterator[Any]:
-    """Yield progress bars of rich with share, time left and a text per task; only the text wraps."""
+    """Yield progress bars of rich with share, time left and a text per task; only the text wraps.
+
+    In a notebook they are below its cell.
+    """
+    if is_notebook():
+        bars = _NotebookBars()
+        try:
+            yield bars
+        finally:
+            bars.close()
+        return
     from rich.progress import BarColumn, Progress as Bar, ProgressColumn, Task, TextColumn
     from rich.table import Column
     from rich.text import Text
@@ -84,15 +166,17 @@ def time_left(finished: bool, remaining: float | None, elapsed: float | None) ->
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """Show a progress bar on standard error with rate, time left, feasible share and best value.
+    """Show a progress bar on standard error, or in a notebook, with rate, time left, feasible share and best value.
 
     Yields:
         The function for ``progress`` of :func:`dse.run`.
     """
     with bar_on_standard_error() as bar:
-        task = bar.add_task("")
+        tasks: list[Any] = []  # of a sweep that has finished before there is none
 
         def show(state: Progress) -> None:
-            bar.update(task, total=state.total, completed=state.done, description=str(state))
+            if not tasks:
+                tasks.append(bar.add_task("", total=state.total))
+            bar.update(tasks[0], total=state.total, completed=state.done, description=str(state))
 
         yield show

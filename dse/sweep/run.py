@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from dse.errors import InputError
 from dse.io import disk_errors, reporting
 from dse.io.interruption import complete
-from dse.spec import SweepSpec
 from dse.sweep import cluster
 from dse.sweep.evaluation import (
     Division,
@@ -23,8 +22,7 @@ from dse.sweep.evaluation import (
     stored_parts_text,
     write_results,
 )
-from dse.sweep.grid.grid import Grid
-from dse.sweep.job import Job, RunOptions, prepare_job
+from dse.sweep.job import Job, RunOptions, Source, prepare_job
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import BlockResult
@@ -38,13 +36,11 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-def execute(
-    spec: str | Path | SweepSpec | Grid, output: str | Path | bool | None = None, **options: Any
-) -> tuple[xr.Dataset, Summary]:
+def execute(spec: Source, output: str | Path | bool | None = None, **options: Any) -> tuple[xr.Dataset, Summary]:
     """Run a sweep and return its results and summary.
 
     Args:
-        spec: path of a specification, a specification, or a grid.
+        spec: path of a specification, its sections as a dictionary, a specification, or a grid.
         output: results file, by default the specification's; False: none.
         **options: other fields of :class:`~dse.sweep.job.RunOptions`.
 
@@ -66,13 +62,11 @@ def execute(
     return results.to_xarray(labelled), summary
 
 
-def perform(
-    spec: str | Path | SweepSpec | Grid, output: str | Path | bool | None = None, **options: Any
-) -> tuple[Labelled | None, Summary]:
+def perform(spec: Source, output: str | Path | bool | None = None, **options: Any) -> tuple[Labelled | None, Summary]:
     """Run a sweep like :func:`execute`, but without xarray, whose import takes a third of a second.
 
     Args:
-        spec: path of a specification, a specification, or a grid.
+        spec: path of a specification, its sections as a dictionary, a specification, or a grid.
         output: results file, by default the specification's; False: none.
         **options: other fields of :class:`~dse.sweep.job.RunOptions`.
 
@@ -112,9 +106,7 @@ def perform(
     return labelled, dataclasses.replace(summary, seconds=seconds)
 
 
-def perform_shard(
-    spec: str | Path | SweepSpec | Grid, shard: Shard, output: str | Path | None = None, **options: Any
-) -> Summary:
+def perform_shard(spec: Source, shard: Shard, output: str | Path | None = None, **options: Any) -> Summary:
     """Evaluate one shard of a sweep and return its numbers; :func:`dse.sweep.merge` joins shards.
 
     Args:

@@ -24,7 +24,7 @@ from dse.measured.uncertainty.posterior import Choice, posteriors
 from dse.measured.uncertainty.spreads import spreads_of, total_deviation
 from dse.types import Design, Emissions, Load, Prices, choice_name
 from dse.views.explanation import continuous_leaves
-from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
+from dse.views.words import IN_PER_CENT, MORE_IS_BETTER
 
 #: Leaves shown first, where a design has them.
 _FIRST = (

@@ -15,9 +15,9 @@ from dse.spec import search, sweep
 from dse.spec.space import CATALOGUE_KEYS
 from dse.sweep.results.layout import are_designs
 from dse.sweep.results.schema import SPECIFICATION, cautions, is_number_of_name
-from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
 from dse.views.plot.designs import check_results, flat_values, front, is_search, nothing_feasible, single_designs
 from dse.views.plot.ranking import expression_values
+from dse.views.words import IN_PER_CENT, MORE_IS_BETTER
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -16,7 +16,7 @@ from dse.errors import LAYOUT, InputError, visible
 from dse.io import outputs
 from dse.io.files import MARK
 from dse.io.quantities import counted_units, settings
-from dse.views.headings import LETTERS
+from dse.views.words import LETTERS
 
 if TYPE_CHECKING:
     import xarray as xr

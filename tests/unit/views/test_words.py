@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from docs.make.search.figure import in_words
-from dse.cli.designs import SHORT
+from dse.views.words import SHORT
 from dse.io import counted
 from dse.io.quantities import counted_units
 from dse.views import plot

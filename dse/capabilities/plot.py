@@ -1,16 +1,15 @@
-"""``dse plot``: figures of a results file."""
+"""``dse plot``: figures of a results file, in Python ``dse.plot_results``; ``dse.plot`` is the package of figures."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from dse.cli.options import Force
-from dse.cli.status import report_errors
 from dse.errors import InputError
+from dse.reports import Option, Report, capability
+from dse.reports.options import Force
 
 
 class FigureKind(StrEnum):
@@ -27,36 +26,39 @@ class FigureKind(StrEnum):
     interactivity = "interactivity"
 
 
-@report_errors
-def plot(
+@capability("Show", "plot", path="plot_results", local="reads and writes files of this machine")
+def plot_results(
     results: Annotated[
-        Path | None, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")
+        Path | None, Option("Results of dse run or dse search.", is_argument=True, metavar="RESULTS.nc")
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="File ending in .png, .svg or .pdf [default: next to the results]."),
+        Path | None, Option("File ending in .png, .svg or .pdf [default: next to the results].", short="-o")
     ] = None,
     kind: Annotated[
-        FigureKind | None,
-        typer.Option(help="Which figure [default: all that suit the results; with -o the breakdown]."),
+        FigureKind | None, Option("Which figure [default: all that suit the results; with -o the breakdown].")
     ] = None,
     as_format: Annotated[
         str | None,
-        typer.Option("--format", metavar="png|svg|pdf", help="Format of figures next to the results [default: png]."),
+        Option("Format of figures next to the results [default: png].", flag="--format", metavar="png|svg|pdf"),
     ] = None,
     scale: Annotated[
-        str | None,
-        typer.Option(metavar="linear|log", help="Scale of both axes of interactivity [default: linear]."),
+        str | None, Option("Scale of both axes of interactivity [default: linear].", metavar="linear|log")
     ] = None,
     system: Annotated[
-        list[str] | None,
-        typer.Option("--system", "-s", help="Systems of collectives [default: one of each topology of the catalogue]."),
+        Sequence[str] | None,
+        Option(
+            "Systems of collectives [default: one of each topology of the catalogue].",
+            flag="--system",
+            short="-s",
+            terminal=list[str],
+        ),
     ] = None,
     n_devices: Annotated[
-        list[int] | None, typer.Option("--n-devices", "-n", min=2, help="Group sizes of collectives [default: 8, 256].")
+        Sequence[int] | None,
+        Option("Group sizes of collectives [default: 8, 256].", flag="--n-devices", short="-n", terminal=list[int]),
     ] = None,
     force: Force = False,
-) -> None:
+) -> Report:
     """Draw the figures of a results file, or those of collectives.
 
     breakdown: step time of the best mappings, by part. pareto: the Pareto front of the objectives where it was kept,
@@ -87,8 +89,8 @@ def plot(
     if scale is not None and kind is not FigureKind.interactivity:
         raise InputError("--scale", scale, "an option of one figure", "add --kind interactivity")
     if kind == FigureKind.collectives or results is None:
-        print(_collectives(results, kind, output or Path(f"collectives{ending}"), system, n_devices, force))
-        return
+        path = output or Path(f"collectives{ending}")
+        return _report([_collectives(results, kind, path, system, n_devices, force)])
     if system or n_devices:
         raise InputError("-s, -n", f"with {results}", "--kind collectives", "leave them out")
     with open_results(results) as dataset:
@@ -98,15 +100,21 @@ def plot(
             outputs.check_output(path, force, [results])
         for figure_kind, path in paths.items():
             figure = figures.KINDS[figure_kind](dataset) if scale is None else figures.interactivity(dataset, scale)
-            print(figures.save(figure, path, force, [results]))
+            figures.save(figure, path, force, [results])
+    return _report(list(paths.values()))
+
+
+def _report(paths: list[Path]) -> Report:
+    """Return the report of figures that are written."""
+    return Report({"figures": paths}, figures=paths)
 
 
 def _collectives(
     results: Path | None,
     kind: FigureKind | None,
     path: Path,
-    system: list[str] | None,
-    devices: list[int] | None,
+    system: Sequence[str] | None,
+    devices: Sequence[int] | None,
     force: bool,
 ) -> Path:
     """Draw collectives to a file and return its path; raise an InputError where the arguments are of another figure."""
@@ -116,4 +124,6 @@ def _collectives(
         raise InputError("dse plot --kind collectives", str(results), "no results file", "leave the file out")
     if kind != FigureKind.collectives:
         raise InputError("dse plot", "no results file", "RESULTS.nc, or --kind collectives", "name a results file")
+    if any(count < 2 for count in devices or ()):
+        raise InputError("dse plot --n-devices", str(min(devices or ())), "at least 2", "check the number")
     return figures.save(figures.collectives(system or None, devices or (8, 256)), path, force)
