@@ -80,7 +80,7 @@ def with_mixtures(accelerator: str, is_serving: bool = False) -> tuple[str, ...]
     >>> with_mixtures("h100-sxm-80gb")[0]
     'megatron-bridge'
     """
-    stacks = (name for name in catalog.names("software") if accelerator in _mixtures(name))
+    stacks = (name for name in catalog.readable_names("software") if accelerator in _mixtures(name))
     return tuple(name for name in stacks if bool(catalog.serving_defaults(name)) == is_serving)
 
 

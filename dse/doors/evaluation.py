@@ -12,6 +12,7 @@ from dse.model.accounts.failures import host_copy, run_with_failures
 from dse.model.accounts.feasibility import RequiredMemory, infeasible_reason, usable_memory
 from dse.model.accounts.throughput import throughput
 from dse.model.machine import technology
+from dse.model.machine.power import clock_reached
 from dse.model.machine.rates import reciprocal
 from dse.model.money.account import account, integrate
 from dse.model.steps.training import Stages, stages_of, step_time
@@ -62,6 +63,7 @@ def evaluate(design: Design) -> Metrics:
         **{f"energy_per_step_{part}": value for part, value in step_energy.parts._asdict().items()},
         **run_with_failures(design, layout, work, step),
         **powers,
+        clock_reached=clock_reached(operation.ratio, design.system.accelerator.power),
         **costs.metrics,
         **{f"cost_per_run{part}": value for part, value in run_cost.items()},
         cost_per_token=costs.running_costs.total * seconds_per_token,

@@ -14,7 +14,7 @@ from dse.model.accounts.failures import replica_reliability
 from dse.model.accounts.feasibility import bits_of, network_too_small, routing_exists
 from dse.model.choice import divides, plus
 from dse.model.machine import technology
-from dse.model.machine.power import at_clock, clock_ratio
+from dse.model.machine.power import at_clock, clock_ratio, clock_reached
 from dse.model.machine.rates import reciprocal, unsupported
 from dse.model.money.account import account, integrate
 from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
@@ -100,6 +100,8 @@ def serve(design: Design) -> ServingMetrics:
         device_power=energy.average,
         decode_power=energy.decode,
         prefill_power=energy.prefill,
+        decode_clock_reached=clock_reached(phases.decode.clock.ratio, design.system.accelerator.power),
+        prefill_clock_reached=clock_reached(phases.mixed.clock.ratio, design.system.accelerator.power),
         **costs.metrics,
         **{f"cost_per_token{part}": value for part, value in integrate(costs.running_costs, seconds_per_token).items()},
         **{f"carbon_per_token{part}": value for part, value in integrate(costs.emitted, seconds_per_token).items()},

@@ -51,6 +51,9 @@ class SameOption(NamedTuple):
         return np.where(column == self.value, self.same_as, column)
 
 
+#: Clocks that differ by less, over the nominal one, are equal within what their solve leaves.
+_EQUAL_CLOCKS = 1e-3
+
 #: Name of the reason that a constraint of the specification is, after the model's own.
 CONSTRAINT = "constraint"
 
@@ -334,6 +337,23 @@ def carbon_assumption(metrics: Mapping[str, float], design: Design) -> str:
     rule = stands_in_for_dies(system.accelerator, system.emissions or Emissions())
     carbon = quantity(metrics["device_carbon_dies"], "kg")
     return f"embodied carbon of the dies: {carbon} = {rule}; made.logic_area is not stated" if rule else ""
+
+
+def clock_note(clocks: Mapping[str, float], design: Design) -> str:
+    """Return a note on core clocks below the nominal one, as text with a space before it, empty where none is.
+
+    Args:
+        clocks: what runs at a clock, in words → the clock in Hz.
+        design: design that they are of.
+    """
+    if design.system.accelerator.is_generated:
+        from dse.model import generated
+
+        design = generated(design)
+    nominal = float(design.system.accelerator.power.nominal_clock)
+    lower = {name: hertz for name, hertz in clocks.items() if hertz < (1.0 - _EQUAL_CLOCKS) * nominal}
+    texts = [f"{quantity(hertz, 'Hz')}{name and f' in {name}'}" for name, hertz in lower.items()]
+    return f" Clock of the cores: {', '.join(texts)} of {quantity(nominal, 'Hz')} nominal." if texts else ""
 
 
 def money_note(total: str, metrics: Mapping[str, float], design: Design) -> str:

@@ -12,6 +12,7 @@ from dse.doors.study import (
     MetricColumn,
     Study,
     chip_share_excess,
+    clock_note,
     money_note,
     network_description,
     price_note,
@@ -267,7 +268,7 @@ def _tokens_text(mean: Scalar, kind: str) -> str:
 def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """Return a remark on a total, as text: requests in memory, power by phase, cost, or price; else empty."""
     if total == "energy_per_output_token":
-        return _power_text(metrics)
+        return _power_text(metrics, design)
     if total == "cost_per_token":
         return money_note(total, metrics, design)
     if total != "peak_memory":
@@ -279,17 +280,19 @@ def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
     )
 
 
-def _power_text(metrics: Mapping[str, float]) -> str:
-    """Return text on the power of a device by phase, and of the system, W."""
+def _power_text(metrics: Mapping[str, float], design: Design) -> str:
+    """Return text on the power of a device by phase, and of the system, W, and on clocks under a limit."""
 
     def watts(name: str) -> str:
         return quantity(metrics[name], "W")
 
+    clocks = {"decode": metrics["decode_clock_reached"], "steps with prefill": metrics["prefill_clock_reached"]}
     headroom = metrics["provisioned_power"] / max(metrics["average_power"], 1e-9)
     return (
         f"Power per device: {watts('decode_power')} in decode, {watts('prefill_power')} in steps with prefill, "
         f"{watts('device_power')} on average. Power of the system: {watts('average_power')} on average, "
         f"{watts('peak_power')} at peak, {watts('provisioned_power')} provisioned ({headroom:.2f} times the average)."
+        f"{clock_note(clocks, design)}"
     )
 
 

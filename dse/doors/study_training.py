@@ -18,6 +18,7 @@ from dse.doors.study import (
     SameOption,
     Study,
     chip_share_excess,
+    clock_note,
     money_note,
     network_description,
     price_note,
@@ -302,6 +303,7 @@ def _training_power(metrics: Mapping[str, float], design: Design) -> str:
         f"{devices_per_megawatt[1]:,.0f} by peak power, {devices_per_megawatt[2]:,.0f} by average power. "
         f"Run of {prefixed(float(design.workload.run_tokens), 'tokens')}: "
         f"{_run_text(metrics['run_time'], metrics['run_energy'])}, without failures."
+        f"{clock_note({'': metrics['clock_reached']}, design)}"
     )
 
 

@@ -10,6 +10,7 @@ from dse.measured.columns import OUTPUT_COLUMNS, SERVING_COLUMNS, STEP_COLUMNS, 
 from dse.measured.comparison import Comparison, predict, validate
 from dse.measured.completion import Candidates as Candidates, complete
 from dse.measured.energy import RelativeStudy as RelativeStudy
+from dse.measured.filling import cells_of
 from dse.measured.kinds import KINDS, kind_of, predict_cases, read_cases
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import Prediction, evaluate_many
@@ -27,6 +28,7 @@ __all__ = [
     "Prediction",
     "Skip",
     "accelerator_of",
+    "cells_of",
     "complete",
     "evaluate_many",
     "kind_of",

@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,7 +81,11 @@ class TablePrediction(NamedTuple):
 
 
 def predict(
-    cases_path: str | Path, output: str | Path, intervals: bool = False, force: bool = False
+    cases_path: str | Path,
+    output: str | Path,
+    intervals: bool = False,
+    force: bool = False,
+    cells: Mapping[str, str] | None = None,
 ) -> TablePrediction:
     """Predict every row of a table and write it with further columns.
 
@@ -94,6 +98,7 @@ def predict(
         output: CSV file to write.
         intervals: add ``pred_<metric>_low`` and ``_high``, the 80 % intervals of times, rates and peak memory.
         force: replace an output that dse has not written.
+        cells: column → text of cells that rows leave empty (:func:`dse.measured.filling.cells_of`).
 
     Returns:
         Numbers of rows, of predicted rows and of skipped rows by reason, and columns that seem to be misspelt.
@@ -106,11 +111,15 @@ def predict(
     >>> table.predicted, table.rows
     (16, 16)
     """
-    return predict_lines(cases_path, output, intervals, force)[0]
+    return predict_lines(cases_path, output, intervals, force, cells)[0]
 
 
 def predict_lines(
-    cases_path: str | Path, output: str | Path, intervals: bool = False, force: bool = False
+    cases_path: str | Path,
+    output: str | Path,
+    intervals: bool = False,
+    force: bool = False,
+    cells: Mapping[str, str] | None = None,
 ) -> tuple[TablePrediction, list[dict[str, Any]]]:
     """Predict a table as :func:`predict` does, write it, and return the lines written too.
 
@@ -119,6 +128,7 @@ def predict_lines(
         output: CSV file to write.
         intervals: add the ends of the 80 % intervals.
         force: replace an output that dse has not written.
+        cells: column → text of cells that rows leave empty (:func:`dse.measured.filling.cells_of`).
 
     Returns:
         Counts, and by line column → text.
@@ -127,7 +137,7 @@ def predict_lines(
         InputError: for a table that cannot be read, and for an output that may not be replaced.
     """
     outputs.check_output(output, force, [cases_path])
-    predictions = predict_cases(read_cases(cases_path, measured=False))
+    predictions = predict_cases(read_cases(cases_path, measured=False, cells=cells))
     rows = _prediction_rows(predictions, row_posteriors(predictions) if intervals else None)
     lines = [line for _, line in sorted(rows, key=lambda item: item[0])]
     write_lines(output, lines, force)
@@ -165,6 +175,7 @@ def validate(
     output: str | Path | None = None,
     intervals: bool = False,
     force: bool = False,
+    cells: Mapping[str, str] | None = None,
 ) -> Report:
     """Compare predictions with the measurements of tables.
 
@@ -175,6 +186,7 @@ def validate(
             ``pred_note`` and ``skipped``; None for none.
         intervals: add the :func:`coverage` of the intervals to the report.
         force: replace a file that dse has not written.
+        cells: column → text of cells that rows leave empty (:func:`dse.measured.filling.cells_of`).
 
     Returns:
         Errors by source and metric (``rows``) and by metric alone (``all``), as fractions: see :func:`report`.
@@ -188,19 +200,20 @@ def validate(
     """
     if output is not None:
         outputs.check_output(output, force, [paths] if isinstance(paths, str | Path) else paths)
-    comparisons = compare(paths)
+    comparisons = compare(paths, cells)
     if output is not None:
         write_lines(output, [_comparison_row(c) for c in comparisons], force)
     return report(comparisons) | ({"coverage": coverage(comparisons)} if intervals else {})
 
 
-def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
+def compare(paths: str | Path | Sequence[str | Path], cells: Mapping[str, str] | None = None) -> list[Comparison]:
     """Compare the measured figures of tables with their predictions, training steps first, else in order.
 
-    A configuration counts once per kind of figure: a time before a rate before a FLOP count.
+    A configuration counts once per kind of figure: a time before a rate before a FLOP count. ``cells`` fill those that
+    rows leave empty (:func:`dse.measured.filling.cells_of`).
     """
     tables = [paths] if isinstance(paths, str | Path) else paths
-    cases = [case for path in tables for case in read_cases(path)]
+    cases = [case for path in tables for case in read_cases(path, cells=cells)]
     cases.sort(key=lambda case: case.kind != steps.KIND.name)  # training steps first
     return compare_predictions(predict_cases(cases))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dse.doors import Study
 from dse.errors import InputError
 from dse.measured import chiplets, energy, kernels, serving, steps
+from dse.measured.filling import fill_rows
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, TableKind
 from dse.measured.table import WIDE_COLUMNS, Case, Skip, read_table
@@ -32,7 +33,7 @@ def kind_of(columns: Sequence[str]) -> TableKind:
     return next(kind for kind in KINDS.values() if kind.matches(columns))
 
 
-def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
+def read_cases(path: str | Path, measured: bool = True, cells: Mapping[str, str] | None = None) -> list[Case]:
     """Read the configurations of a table of any kind, in order.
 
     Rows of one configuration: :func:`dse.measured.table.group_rows`.
@@ -40,12 +41,14 @@ def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
     Args:
         path: CSV file, gzipped or not.
         measured: a table of steps must have measured columns.
+        cells: column → text of cells that rows leave empty (:func:`dse.measured.filling.fill_rows`).
 
     Returns:
         One case per configuration, with its rows and measurements.
 
     Raises:
-        InputError: for a file that cannot be read, and for one without required measured columns.
+        InputError: for a file that cannot be read, for one without required measured columns, and for ``cells`` that
+            fill none.
 
     >>> cases = read_cases("tests/published/narayanan_2021.csv")
     >>> len(cases), cases[0].measurements[0].meaning.metric
@@ -61,7 +64,7 @@ def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
             f"call the measured column {next(iter(WIDE_COLUMNS))}, say (dse validate --columns); "
             "dse predict needs none",
         )
-    return kind.read(columns, rows)
+    return kind.read(*fill_rows(columns, rows, cells or {}, kind.name))
 
 
 def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None, study: Study | None = None) -> list[Prediction]:

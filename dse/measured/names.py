@@ -58,7 +58,7 @@ class Lookup:
     def kernel_families(self) -> dict[object, str]:
         """(matrix rates, cores) → kernel family of that accelerator."""
         family_by_rates: dict[object, str] = {}
-        for slug in catalog.names("accelerator"):
+        for slug in catalog.readable_names("accelerator"):
             device, entry = catalog.record(Accelerator, slug), self.entry("accelerator", slug)
             kernels = str(entry.value("kernels.family", "generic"))
             kernel_family = str(self.entry("kernels", kernels).value("family", kernels))
@@ -70,7 +70,7 @@ class Lookup:
         """(source prefix, kind, slug, system's accelerator) of systems and stacks, longest prefix first."""
         prefix_entries = []
         for kind in ("system", "software"):
-            for slug in catalog.names(kind):
+            for slug in catalog.readable_names(kind):
                 entry = catalog.entry(kind, slug)
                 device = catalog.resolve("accelerator", entry.value("accelerator")) if kind == "system" else ""
                 prefixes = (*entry.measured_sources, *entry.nearest_sources)
@@ -116,7 +116,7 @@ class Lookup:
     def families(self) -> dict[str, list[str]]:
         """First word of a name → slugs of the workloads, sorted."""
         slugs_by_family: dict[str, list[str]] = {}
-        for slug in catalog.names("workload"):
+        for slug in catalog.readable_names("workload"):
             slugs_by_family.setdefault(family_name(slug), []).append(slug)
         return slugs_by_family
 

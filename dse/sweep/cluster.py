@@ -41,7 +41,7 @@ from dse.sweep.evaluation import (
 )
 from dse.sweep.job import Job, RunOptions, prepare_job
 from dse.sweep.merging import identity_differences, join_parts
-from dse.sweep.progress import Progress
+from dse.sweep.progress import Progress, ProgressReport
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.store.manifest import Shard
 from dse.sweep.store.parts import parts_folder
@@ -79,7 +79,8 @@ def evaluate_on_workers(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep
         blocks = [block for shard in shards for block in division.shard_blocks(shard)]
         stack.enter_context(reporting(lambda: stored_parts_text(blocks, store)))
         order = order._replace(identity=job.identity, key=store.key)
-        outcomes = _Run(client, order, division, n_workers).outcomes(shards)
+        run = _Run(client, order, division, n_workers)
+        outcomes = run.outcomes(shards)
         computed = time.perf_counter()
     part = join_parts(store, job.grid, job.keep)
     compile_seconds = {
@@ -90,6 +91,7 @@ def evaluate_on_workers(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep
         **compile_seconds,
         "run": max(computed - connected - sum(compile_seconds.values()), 0.0),
     }
+    run.report.close(seconds["run"])
     earlier = EarlierCounts(*(sum(counts) for counts in zip(*(outcome.earlier for outcome in outcomes), strict=True)))
     return EvaluatedSweep(part, store, job.identity, earlier, seconds, sum(outcome.n_programs for outcome in outcomes))
 
@@ -151,6 +153,7 @@ class _Run:
         self._states: dict[int, Progress] = {}
         self._failed: dict[Shard, InputError] = {}
         self._total = division.job.grid.n_designs
+        self.report = ProgressReport(division.job.options.progress)
 
     def outcomes(self, shards: list[Shard]) -> list[ShareOutcome]:
         """Run all shards and return their outcomes, as they finish.
@@ -188,7 +191,7 @@ class _Run:
             news = self._next_event()
             if isinstance(news, list | tuple):
                 number, fields = news
-                self._report(number, Progress(**fields))
+                self._add(number, Progress(**fields))
             elif news in futures:
                 shard = futures.pop(news)
                 if _is_killed(news):
@@ -215,25 +218,21 @@ class _Run:
                 if self._division.job.options.workers and idle_seconds > _NO_WORKER_SECONDS:
                     raise _disconnected(self._division.job, "all workers have died and none starts") from None
 
-    def _report(self, number: int, state: Progress) -> None:
+    def _add(self, number: int, state: Progress) -> None:
         """Report the progress of the sweep, from shard ``number``'s new state and the last one of each other."""
         self._states[number] = state
-        report, states = self._division.job.options.progress, self._states.values()
-        if report:
-            sign = self._division.job.grid.spec.objectives[0].sign
-            best = min((sign * progress.best for progress in states if progress.best is not None), default=None)
-            sums = {
-                name: sum(getattr(progress, name) for progress in states) for name in ("done", "feasible", "resumed")
-            }
-            report(
-                dataclasses.replace(
-                    state,
-                    total=self._total,
-                    seconds=sum(progress.seconds for progress in states) / self._n_workers,
-                    best=None if best is None else sign * best,
-                    **sums,
-                )
+        states, sign = self._states.values(), self._division.job.grid.spec.objectives[0].sign
+        best = min((sign * progress.best for progress in states if progress.best is not None), default=None)
+        sums = {name: sum(getattr(progress, name) for progress in states) for name in ("done", "feasible", "resumed")}
+        self.report(
+            dataclasses.replace(
+                state,
+                total=self._total,
+                seconds=sum(progress.seconds for progress in states) / self._n_workers,
+                best=None if best is None else sign * best,
+                **sums,
             )
+        )
 
     def _n_done(self) -> int:
         """Return the number of designs done, over all shards."""

@@ -98,7 +98,11 @@ class Division(NamedTuple):
         return sum(keeping.designs_in(self.engine, self.job.keep, block) for block in blocks)
 
     def evaluate(
-        self, shard: Shard, take: Callable[[BlockResult], object], report: Report | None = None
+        self,
+        shard: Shard,
+        take: Callable[[BlockResult], object],
+        report: Report | None = None,
+        clock: Stopwatch | None = None,
     ) -> EarlierCounts:
         """Evaluate a shard into the store and return how many designs an earlier run had stored.
 
@@ -106,6 +110,7 @@ class Division(NamedTuple):
             shard: which of the blocks.
             take: called with the part of each block, in order.
             report: called with the progress of this shard after every block.
+            clock: started with the run; by default now.
 
         Returns:
             Numbers of designs found from an earlier run.
@@ -122,7 +127,7 @@ class Division(NamedTuple):
         storage = _BlockStorage(store, Manifest(store.folder, store.key, shard)) if store else None
         if storage:
             storage.record.begin(job.grid, job.identity, blocks, shard)
-        tally = _Tally(job.grid.spec.objectives[0], self.n_designs(blocks), report)
+        tally = _Tally(job.grid.spec.objectives[0], self.n_designs(blocks), report, clock or Stopwatch())
 
         with stoppable(), ThreadPoolExecutor(1) as writer:
             saving = None
@@ -207,11 +212,11 @@ class _BlockStorage:
 class _Tally:
     """Counts behind the progress reports."""
 
-    def __init__(self, objective: Objective, total: int, report: Report | None) -> None:
+    def __init__(self, objective: Objective, total: int, report: Report | None, clock: Stopwatch) -> None:
         self.total = total
         self.done = self.resumed = self.redone = self._feasible = 0
         self._best = np.inf
-        self._report, self._objective, self._clock = report, objective, Stopwatch()
+        self._report, self._objective, self._clock = report, objective, clock
 
     def add(self, n_designs: int, part: BlockResult, resumed: bool, redone: bool) -> None:
         """Add a block of ``n_designs`` and report progress; ``resumed``, ``redone``: whether they count as such."""

@@ -16,13 +16,30 @@ from dse.io import duration, percent, quantity
 _WIDE = 72
 
 
+def designs_per_second(evaluated: int, seconds: float) -> float:
+    """Return the evaluation rate of a run in designs/s, 0 where it has evaluated nothing.
+
+    The distinct designs that the run itself has evaluated, over its seconds from the division of the sweep into blocks
+    to the selection of what is kept, without tracing and compiling (``Summary.seconds["run"]``). Progress, summary and
+    documents have this rate and no other.
+
+    Args:
+        evaluated: designs, without those that an earlier run had finished.
+        seconds: s.
+
+    >>> designs_per_second(5_000, 2.0), designs_per_second(0, 0.0)
+    (2500.0, 0.0)
+    """
+    return evaluated / seconds if evaluated and seconds > 0.0 else 0.0
+
+
 @dataclasses.dataclass(frozen=True)
 class Progress:
     """The state of a running sweep."""
 
     done: int  #: designs evaluated or found from an earlier run
     total: int
-    seconds: float  #: time of this run without tracing and compiling, s
+    seconds: float  #: time of this run since its division into blocks, without tracing and compiling, s
     feasible: int  #: feasible designs among those done
     best: float | None  #: best value of the first objective so far
     objective: str  #: text of the first objective
@@ -31,8 +48,8 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Evaluation rate of this run, designs/s."""
-        return (self.done - self.resumed) / self.seconds if self.seconds > 0 else 0.0
+        """Evaluation rate of this run, designs/s (:func:`designs_per_second`)."""
+        return designs_per_second(self.done - self.resumed, self.seconds)
 
     @property
     def feasible_share(self) -> float:
@@ -42,6 +59,26 @@ class Progress:
     def __str__(self) -> str:
         best = best_so_far(self.best, self.objective, self.units)
         return f"{self.rate:,.0f} designs/s, {percent(self.feasible_share)} feasible, {best}"
+
+
+class ProgressReport:
+    """Reports the progress of a run to ``receiver``, if any; the last state at the end, with the seconds of the run."""
+
+    def __init__(self, receiver: Callable[[Progress], None] | None) -> None:
+        self._receiver = receiver
+        self._last: Progress | None = None
+
+    def __call__(self, state: Progress) -> None:
+        """Report a state, or keep the last one until :meth:`close`."""
+        if state.done == state.total:
+            self._last = state
+        elif self._receiver:
+            self._receiver(state)
+
+    def close(self, seconds: float) -> None:
+        """Report the last state, at the ``seconds`` of the summary, so that both have the same rate."""
+        if self._receiver and self._last:
+            self._receiver(dataclasses.replace(self._last, seconds=seconds))
 
 
 def best_so_far(best: float | None, objective: str, units: str) -> str:

@@ -23,6 +23,7 @@ from dse.sweep.evaluation import (
     write_results,
 )
 from dse.sweep.job import Job, RunOptions, Source, prepare_job
+from dse.sweep.progress import ProgressReport
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import BlockResult
@@ -130,10 +131,13 @@ def perform_shard(spec: Source, shard: Shard, output: str | Path | None = None, 
         raise InputError("shard", "a share, on workers", "one of them", "workers take all shares themselves")
     if summary := job.finished:
         return summary
-    clock, counts = Stopwatch(), keeping.no_counts(job.grid.spec.study)
+    clock, report = Stopwatch(), ProgressReport(job.options.progress)
+    counts = keeping.no_counts(job.grid.spec.study)
     with disk_errors(job.target), lock_output(job.target, shared=True), contextlib.ExitStack() as stack:
-        division, earlier = _evaluate(job, stack, lambda part: counts.__iadd__(part.counts), shard)
-    seconds = clock.seconds() | {"write": 0.0, "total": time.perf_counter() - start}
+        division, earlier = _evaluate(job, stack, lambda part: counts.__iadd__(part.counts), report, clock, shard)
+        seconds = clock.seconds()
+        report.close(seconds["run"])
+    seconds |= {"write": 0.0, "total": time.perf_counter() - start}
     numbers = {"seconds": seconds, "n_programs": clock.n_programs(), "output": parts_folder(job.target)}
     n_designs = division.n_designs(division.shard_blocks(shard))
     return summaries.of_shard(job.grid, counts, n_designs, shard, **numbers, **earlier._asdict())
@@ -141,14 +145,20 @@ def perform_shard(spec: Source, shard: Shard, output: str | Path | None = None, 
 
 def _evaluate_in_process(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep:
     """Return the sweep evaluated in this process: all parts, its store, seconds by purpose."""
-    clock, collection = Stopwatch(), Collection(job.grid, job.keep)
-    division, earlier = _evaluate(job, stack, collection.add)
-    part = collection.result()
-    return EvaluatedSweep(part, division.store, job.identity, earlier, clock.seconds(), clock.n_programs())
+    clock, report, collection = Stopwatch(), ProgressReport(job.options.progress), Collection(job.grid, job.keep)
+    division, earlier = _evaluate(job, stack, collection.add, report, clock)
+    part, seconds = collection.result(), clock.seconds()
+    report.close(seconds["run"])
+    return EvaluatedSweep(part, division.store, job.identity, earlier, seconds, clock.n_programs())
 
 
 def _evaluate(
-    job: Job, stack: contextlib.ExitStack, take: Callable[[BlockResult], object], shard: Shard | None = None
+    job: Job,
+    stack: contextlib.ExitStack,
+    take: Callable[[BlockResult], object],
+    report: ProgressReport,
+    clock: Stopwatch,
+    shard: Shard | None = None,
 ) -> tuple[Division, EarlierCounts]:
     """Evaluate all blocks, or those of a shard, and call ``take`` with the part of each.
 
@@ -160,4 +170,4 @@ def _evaluate(
     if store and job.options.fresh:
         store.forget(blocks) if shard else store.remove_parts()
     stack.enter_context(reporting(lambda: stored_parts_text(blocks, store)))
-    return division, division.evaluate(shard or Shard(), take, job.options.progress)
+    return division, division.evaluate(shard or Shard(), take, report, clock)

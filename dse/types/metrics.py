@@ -68,6 +68,9 @@ class Metrics:
         "", "W", "provisioned power at device limits, system and facility", group=ENERGY
     )
     device_power: Scalar = metadata("", "W", "average board power per device", group=ENERGY)
+    clock_reached: Scalar = metadata(
+        "", "Hz", "core clock of the step: as set, or lower under a stated power limit", group=ENERGY
+    )
     run_time: Scalar = metadata("", "s", "run time without failures")
     run_energy: Scalar = metadata("", "J", "run energy without failures", group=ENERGY)
     tokens_needed: Scalar = metadata("", "1", "tokens of the run, including batch inefficiency", group=RUN)

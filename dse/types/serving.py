@@ -353,6 +353,10 @@ class ServingMetrics:
     device_power: Scalar = metadata("", "W", "average board power per device", group=ENERGY)
     decode_power: Scalar = metadata("", "W", "board power per device, decode", group=ENERGY)
     prefill_power: Scalar = metadata("", "W", "board power per device, steps with prefill", group=ENERGY)
+    decode_clock_reached: Scalar = metadata(
+        "", "Hz", "core clock of decode steps: as set, or lower under a stated power limit", group=ENERGY
+    )
+    prefill_clock_reached: Scalar = metadata("", "Hz", "the same of steps with prefill", group=ENERGY)
     time_between_failures: Scalar = metadata("", "s", "mean time between failures, model replica", group=RUN)
     availability: Scalar = metadata("", "1", "availability of a replica", group=RUN, bounds=SHARE)
     device_price: Scalar = metadata("", "USD", "accelerator price", group=MONEY)

@@ -2,7 +2,8 @@
 
 ``hw_catalog/`` has one TOML file per entry; the file's stem is its slug. Names match slugs and aliases by their letters
 and digits. A folder of the same layout, given as ``folder`` or in the environment variable ``DSE_CATALOG``, is searched
-first. Only requested files are read. Any fault of a name or a file is an :class:`dse.errors.InputError`.
+first. Any fault of a name or of a requested file is an :class:`dse.errors.InputError`; faulty files of a user that no
+name needs are left out, with one :class:`dse.errors.Notice`.
 
 In all functions ``where`` is the place of a name, for errors, and ``folder`` a catalogue to search first. Values are
 SI: bytes, seconds, FLOP/s, bytes/s, watts.
@@ -11,6 +12,7 @@ SI: bytes, seconds, FLOP/s, bytes/s, watts.
 from __future__ import annotations
 
 from dse.designs.catalog.entries import NO_NETWORK, Entry
+from dse.designs.catalog.faults import readable_names as readable_names
 from dse.designs.catalog.filling import Values, check_between as check_between, with_prefix as with_prefix
 from dse.designs.catalog.load import FOLDERS, catalog_root, find, name_to_slug as name_to_slug
 from dse.designs.catalog.lookup import entry, kinds, names, record, resolve, values

@@ -63,10 +63,15 @@ def roots(folder: Folder = None) -> list[Path]:
     return [*users_folders(folder), catalog_root(), *catalog_folders()]
 
 
+def listings(root: Path) -> tuple[tuple[Path, tuple[str, ...]], ...]:
+    """Return (folder of a kind, slugs of its files) of a catalogue."""
+    return tuple((root / name, _slugs(root / name)) for name in FOLDERS.values())
+
+
 def expect_entries(folder: Folder = None) -> None:
     """Raise InputError for a user's folder without entries."""
     for root in users_folders(folder):
-        if not any(_slugs(root / name) for name in FOLDERS.values()):
+        if not any(slugs for _, slugs in listings(root)):
             raise InputError(
                 "catalogue folder",
                 f"{root}, which has no entries",
@@ -176,9 +181,14 @@ def _find_in(folders: list[Path], name: str) -> str | None:
 
 
 def _titles(slugs: dict[str, Path]) -> Iterator[tuple[str, str]]:
-    """Yield (slug, name or alias) of every file."""
+    """Yield (slug, name or alias) of every file, without a user's files that cannot be read."""
     for slug, path in slugs.items():
-        data = parse(path)
+        try:
+            data = parse(path)
+        except (InputError, OSError):
+            if path.is_relative_to(catalog_root()):
+                raise
+            continue
         aliases = data.get("aliases")
         for title in [data.get("name"), *(aliases if isinstance(aliases, list) else [])]:
             if isinstance(title, str):

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import NO_NETWORK, Entry
+from dse.designs.catalog.faults import warn_of_faults
 from dse.designs.catalog.filling import RECORDS, Values, no_network, values_of
 from dse.designs.catalog.load import FOLDERS, Folder, find, name_to_slug, paths
 from dse.errors import InputError, nearest, unknown_name
@@ -80,6 +81,7 @@ def locate(kind: str, name: str, where: str, folder: Folder) -> tuple[str, str]:
         slug = find(candidate_kind, name, folder)
         if slug is not None:
             return candidate_kind, slug
+    warn_of_faults(folder)  # the name may be an alias in a file that cannot be read
     slugs_by_name = {
         candidate_name: slug
         for candidate_kind in candidate_kinds
@@ -107,11 +109,16 @@ def entry(kind: str, name: str, where: str = "catalogue", folder: Folder = None)
     Raises:
         InputError: for an unknown name, and for any fault of the file.
 
+    Warns:
+        Notice: of all faulty files of the user's folders, once, where this entry has no fault.
+
     >>> bandwidth = entry("accelerator", "h100").values["memory.bandwidth"]
     >>> bandwidth.value, bandwidth.units, bandwidth.text, bandwidth.confidence
     (3350000000000.0, 'B/s', '3350 GB/s', 'datasheet')
     """
-    return load(*locate(kind, name, where, folder), folder)
+    loaded = load(*locate(kind, name, where, folder), folder)
+    warn_of_faults(folder)
+    return loaded
 
 
 def values(kind: str, name: str, where: str = "", folder: Folder = None, fine: bool = False) -> Values:

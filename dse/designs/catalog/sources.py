@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import referenced_entries
+from dse.designs.catalog.faults import tell_no_faults
 from dse.designs.catalog.load import Folder, display_path, expect_entries, file_of, paths, plain
 from dse.designs.catalog.lookup import entry, kinds, locate
 from dse.designs.catalog.stack_selection import default_software
@@ -140,6 +141,7 @@ def check(folder: Folder = None) -> list[str]:
     []
     """
     expect_entries(folder)
+    tell_no_faults(folder)
     problems = [problem for kind in kinds() for problem in _ambiguous_names(kind, folder)]
     for kind, slug in _everything(folder):
         try:

@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import Entry, file_entry, reference
-from dse.designs.catalog.load import Folder, catalog_root, display_path, find, paths, plain, stamps
+from dse.designs.catalog.faults import faults, readable_names
+from dse.designs.catalog.load import Folder, catalog_root, display_path, find, plain, stamps
 from dse.designs.catalog.lookup import entry
-from dse.errors import InputError, unknown_name
+from dse.errors import unknown_name
 
 #: Kernel family of chips whose kernels nobody measured, root of all others.
 GENERIC = "generic"
@@ -248,7 +249,7 @@ def _stacks(folder: Folder) -> tuple[StackTraits, ...]:
 @functools.lru_cache(maxsize=16)
 def _stacks_of(_state: object, folder: Folder) -> tuple[StackTraits, ...]:
     """Return :func:`_stacks`, kept for a state of the files that they are read from."""
-    entries = list(filter(None, (_readable(slug, folder) for slug in paths("software", folder))))
+    entries = [entry("software", slug, folder=folder) for slug in readable_names("software", folder)]
     rows = {stack_entry.slug: _row_chips(stack_entry, "calibrated.accelerators", folder) for stack_entry in entries}
     lineages: dict[str, set[str]] = {}
     for stack_entry in entries:
@@ -272,15 +273,8 @@ def _stacks_of(_state: object, folder: Folder) -> tuple[StackTraits, ...]:
     )
 
 
-def _readable(slug: str, folder: Folder) -> Entry | None:
-    """Return the entry of a stack, None for a file with a fault, which is told where the stack is named."""
-    try:
-        return entry("software", slug, folder=folder)
-    except InputError:
-        return None
-
-
 def _row_chips(stack_entry: Entry, field: str, folder: Folder) -> tuple[ChipTraits, ...]:
-    """Return the traits of the accelerators of a stack's rows; one that the catalogue lacks is left out."""
-    slugs = (find("accelerator", name, folder) for name in stack_entry.value(field, ()))
-    return tuple(_chip_traits(file_entry("accelerator", slug, folder), folder) for slug in slugs if slug)
+    """Return the traits of the accelerators of a stack's rows; one that the catalogue lacks, or faulty, is left out."""
+    slugs, faulty = (find("accelerator", name, folder) for name in stack_entry.value(field, ())), faults(folder)
+    readable = (slug for slug in slugs if slug and ("accelerator", slug) not in faulty)
+    return tuple(_chip_traits(file_entry("accelerator", slug, folder), folder) for slug in readable)

@@ -104,14 +104,16 @@ def document(calibration: LevelCalibration) -> str:
 
 def revisions(calibration: LevelCalibration, _: Path) -> list[Revision]:
     """Return entries for the files of stacks, with the mean level for those without rows, and of networks."""
-    stacks = [slug for slug in catalog.names("software") if is_levelled(slug)]
+    stacks = [slug for slug in catalog.readable_names("software") if is_levelled(slug)]
     loss = writing.value_table(
         writing.digits(calibration.loss),
         calibration.fit.spread[LOSS.path],
         "dse calibrate: one for all generations",
         "estimate",
     )
-    slices = {name: catalog.entry("network", name).value("links.slice_loss") for name in catalog.names("network")}
+    slices = {
+        name: catalog.entry("network", name).value("links.slice_loss") for name in catalog.readable_names("network")
+    }
     networks = [name for name, value in slices.items() if value is not None]
     return [
         *(Revision("software", stack, _level_entries(calibration, stack)) for stack in stacks),

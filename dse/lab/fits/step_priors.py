@@ -98,7 +98,7 @@ def published(stack: str) -> np.ndarray:
 
 
 #: Lineages of the stacks.
-LINEAGES = frozenset(map(lineage_of, catalog.names("software"))) - {""}
+LINEAGES = frozenset(map(lineage_of, catalog.readable_names("software"))) - {""}
 
 
 def name_of(parameter: Parameter) -> str:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from dse.designs import calibrated, catalog, leaf_path
 from dse.errors import InputError, unknown_name
-from dse.measured.columns import SERVING_COLUMNS, STEP_COLUMNS
+from dse.measured import filling
+from dse.measured.filling import is_same_value
 from dse.measured.profiles import (
     collectives,
     engine_start,
@@ -205,13 +206,7 @@ def _command_cells(command: str) -> dict[str, str]:
 
 
 #: Columns that may be stated, of all kinds of tables.
-COLUMNS = frozenset(
-    (
-        *itertools.chain.from_iterable(header.names for header in (*STEP_COLUMNS, *SERVING_COLUMNS)),
-        "collective",
-        "num_gpus",
-    )
-) - {"metric", "value", "unit", "source", "config_id"}
+COLUMNS = filling.COLUMNS | {"collective", "num_gpus"}
 
 
 def _check_column(name: str) -> str:
@@ -279,15 +274,8 @@ def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
         yield f"{run.files[0]}: {run.note}"
     differ = {name: run.cells[name] for name in overrides if run.cells.get(name, overrides[name]) != overrides[name]}
     for name, file_value in differ.items():
-        if not _is_same_entry(name, file_value, overrides[name]):
+        if not is_same_value(name, file_value, overrides[name]):
             yield f"{name}: {run.files[0]} says {file_value}, the command {overrides[name]}, which counts"
-
-
-def _is_same_entry(column: str, first: str, second: str) -> bool:
-    """Return True where two names are of one model or accelerator."""
-    if column == "model":
-        return catalog.find("workload", first) == catalog.find("workload", second)
-    return column == "system" and calibrated.accelerator_of(first) == calibrated.accelerator_of(second)
 
 
 def _open_columns_note(kind: str, runs: Sequence[MeasuredRun]) -> str:

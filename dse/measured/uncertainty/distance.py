@@ -177,7 +177,7 @@ def measured_places(serves: bool) -> MeasuredPlaces:
 @functools.lru_cache(maxsize=8)
 def _read_measured_places(serves: bool, *stamps: tuple[int, int]) -> MeasuredPlaces:
     """Return the places of measured rows of stacks, cached until a file's stamp changes."""
-    stacks = [slug for slug in catalog.names("software") if bool(catalog.serving_defaults(slug)) == serves]
+    stacks = [slug for slug in catalog.readable_names("software") if bool(catalog.serving_defaults(slug)) == serves]
     rows = [row for stack in stacks for row in _rows_of(stack)]
     model_names = _table()["serving" if serves else "training"]
     return MeasuredPlaces(tuple(rows), frozenset(model_names["families"]), frozenset(model_names["kinds"]))

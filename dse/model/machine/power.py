@@ -86,6 +86,11 @@ def clock_ratio(power: Power) -> Scalar:
     return power.clock / power.nominal_clock
 
 
+def clock_reached(ratio: Scalar, power: Power) -> Scalar:
+    """Return the core clock in Hz at ``ratio`` times the nominal clock."""
+    return ratio * power.nominal_clock
+
+
 def leakage_power(volts: Scalar, power: Power) -> Scalar:
     """Return the static power of the cores in W at ``volts`` times the nominal voltage.
 

@@ -15,6 +15,7 @@ from dse.designs import replace
 from dse.doors import Equations, Study, folding, recording
 from dse.doors.equations import Constant
 from dse.spec import Expression, Objective
+from dse.sweep.engine.programs import CompileClock
 from dse.types import Design, Scalar
 
 
@@ -109,4 +110,5 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
         atoms, outputs = jax.tree.flatten((_select_metrics(metrics, program.metrics), objectives), is_leaf=_is_atom)
         return equations.part((), atoms), outputs
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
-    return recording.trace(functools.partial(evaluate_point, program), *scalars)
+    with CompileClock.recording():
+        return recording.trace(functools.partial(evaluate_point, program), *scalars)

@@ -50,7 +50,7 @@ _COMPILING = ThreadPoolExecutor(4, _THREADS)
 
 
 class CompileClock:
-    """Seconds that JAX has spent tracing and compiling in this process, as JAX itself reports them."""
+    """Seconds of tracing and compiling in this process, as JAX reports them, and of recording the model's equations."""
 
     seconds: ClassVar[dict[str, float]] = {"trace": 0.0, "compile": 0.0}
     programs: ClassVar[int] = 0
@@ -88,6 +88,16 @@ class CompileClock:
             yield
         finally:
             cls._count("compile", time.perf_counter() - start)
+
+    @classmethod
+    @contextlib.contextmanager
+    def recording(cls) -> Iterator[None]:
+        """Count the time in the context as tracing, with what JAX traces and compiles in it counted once."""
+        start, before = time.perf_counter(), sum(cls.read()[:2])
+        try:
+            yield
+        finally:
+            cls._count("trace", max(time.perf_counter() - start - (sum(cls.read()[:2]) - before), 0.0))
 
 
 class PersistentFunction:

@@ -19,6 +19,7 @@ from dse.io import counted
 from dse.spec.axes import Label
 from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
+from dse.sweep.progress import designs_per_second
 from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.results import writing
 from dse.sweep.results.cautions import Cautions, cautions, named_entries, unmet_notes
@@ -52,7 +53,8 @@ class Summary(Cautions):
     n_designs: int
     n_feasible: int
     reasons: dict[str, int]  #: designs by infeasibility reason; one design may have several
-    seconds: dict[str, float]  #: trace, compile, run (evaluation and selection), write, total
+    seconds: dict[str, float]
+    #: trace, compile, run (division into blocks, evaluation and selection), write, total
     n_programs: int  #: programs compiled for it
     resumed: int  #: designs found finished by an earlier run
     redone: int  #: designs computed again because what an earlier run had left of them was damaged
@@ -112,8 +114,8 @@ class Summary(Cautions):
 
     @property
     def rate(self) -> float:
-        """Designs evaluated per second of the run, without compilation and writing; designs/s."""
-        return (self.n_designs - self.resumed) / max(self.seconds.get("run", 0.0), 1e-9)
+        """Evaluation rate of the run, designs/s (:func:`~dse.sweep.progress.designs_per_second`)."""
+        return designs_per_second(self.n_designs - self.resumed, self.seconds.get("run", 0.0))
 
 
 def of_part(grid: Grid, keep: Keep, result: BlockResult, **numbers: Any) -> Summary:

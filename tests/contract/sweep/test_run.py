@@ -151,6 +151,7 @@ def test_progress_and_summary():
     np.testing.assert_allclose(states[-1].best, dataset.step_time.where(dataset.feasible).min())
     assert summary.best[0].metrics["step_time"] == states[-1].best
     assert "designs/s" in str(states[-1])
+    assert states[-1].rate == summary.rate == summary.n_designs / summary.seconds["run"]
     assert set(summary.seconds) == {"trace", "compile", "run", "write", "total"} and summary.rate > 0
     assert len(summary.best) == 10
     times = [best.metrics["step_time"] for best in summary.best]
@@ -188,6 +189,7 @@ def test_the_rate_is_of_what_this_run_evaluates(tmp_path):
     _, summary = toy_run(tmp_path / "r.nc", progress=states.append)
     assert states[0].resumed == states[0].done and states[0].rate == 0
     assert states[-1].resumed == summary.resumed > 0 and states[-1].rate > 0
+    assert states[-1].rate == summary.rate == (summary.n_designs - summary.resumed) / summary.seconds["run"]
     spec = sweep(more='[constraints]\nall = ["step_time < 1234"]')  # which compiles
     execute(spec, output=False, chunk=CHUNK, study=toy.STUDY, progress=states.append)
     spent = sum(now - then for now, then in zip(CompileClock.read()[:2], compiled[:2], strict=True))

@@ -19,7 +19,7 @@ from calibration.power import CHIPS
 from dse import types
 from dse.designs import catalog, records
 from dse.designs.catalog import filling, units
-from dse.errors import InputError
+from dse.errors import InputError, Notice
 from tests.oracles.units import by_pint
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "reference" / "hardware"
@@ -464,7 +464,8 @@ def test_a_mixture_of_experts_has_a_table_of_its_own(user_folder):
     with pytest.raises(InputError, match=r"state a mixture of experts under \[experts\]"):
         catalog.record(types.Workload, "my-moe", folder=user_folder)
     write(user_folder / "workloads", "my-dense", source + "\nn_experts = 1\n")
-    own = catalog.record(types.Workload, "my-dense", folder=user_folder)
+    with pytest.warns(Notice, match="my-moe.toml"):
+        own = catalog.record(types.Workload, "my-dense", folder=user_folder)
     assert own == catalog.record(types.Workload, "llama-3-8b")
 
 

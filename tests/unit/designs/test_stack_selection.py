@@ -10,7 +10,7 @@ import dse
 from docs.make.files import MODEL_KINDS, default_stacks
 from dse.cli import app
 from dse.designs import accelerator_of, catalog
-from dse.errors import InputError
+from dse.errors import InputError, Notice
 from dse.measured import read_cases
 from dse.measured.completion import complete
 from dse.sweep import plan
@@ -215,7 +215,8 @@ def test_a_tool_that_no_stack_states_is_an_error(tmp_path):
 def test_a_broken_stack_of_a_user_stops_no_design_that_does_not_name_it(tmp_path):
     (tmp_path / "software").mkdir()
     (tmp_path / "software" / "broken.toml").write_text("attention = [")
-    assert catalog.default_software("h100", folder=tmp_path) == catalog.default_software("h100")
+    with pytest.warns(Notice, match="software/broken.toml"):
+        assert catalog.default_software("h100", folder=tmp_path) == catalog.default_software("h100")
 
 
 @pytest.mark.parametrize("workload", MODEL_KINDS.values())

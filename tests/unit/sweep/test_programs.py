@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import types
 
 import jax
@@ -196,3 +197,15 @@ def test_options_hold_where_nothing_is_kept(monkeypatch):
     double = programs.persistent_jit(options={"xla_backend_optimization_level": 0})(lambda x: 2.0 * x)
     assert [float(double(np.float32(x))) for x in (3.0, 4.0)] == [6.0, 8.0]
     assert asked == [{"xla_backend_optimization_level": 0}]
+
+
+def test_recording_counts_as_tracing_and_nothing_twice():
+    """What JAX traces and compiles within the time of a recording is a part of it."""
+    before, start = programs.CompileClock.read()[:2], time.perf_counter()
+    with programs.CompileClock.recording():
+        time.sleep(0.02)
+        jax.jit(lambda x: x * 3.25 + 1.0)(np.float32(2.0))
+    elapsed = time.perf_counter() - start
+    trace, compiled = (now - then for now, then in zip(programs.CompileClock.read()[:2], before, strict=True))
+    assert trace >= 0.02 and compiled > 0.0
+    assert trace + compiled == pytest.approx(elapsed, rel=0.05)

@@ -474,6 +474,11 @@ def test_a_power_limit_slows_prompts_before_it_slows_decoding():
     for name in ("decode_power", "prefill_power"):
         assert np.all(getattr(found, name)[1:] <= 1.01 * np.array(limits[1:]))
     assert np.all(np.diff(found.device_power) >= -1e-3)
+    nominal = float(designs[0].system.accelerator.power.nominal_clock)
+    assert float(free.decode_clock_reached) == float(free.prefill_clock_reached) == nominal
+    assert np.all(found.prefill_clock_reached <= found.decode_clock_reached * (1.0 + 1e-3))
+    for clocks in (found.decode_clock_reached, found.prefill_clock_reached):
+        assert np.all(np.diff(clocks) >= -1e-3 * nominal) and np.all(clocks <= nominal)
     # At 550 W prompts are slower, and decoding is not; its own time is all but the interruptions by prompts.
     own = found.time_per_output_token - found.time_per_output_token_prefill
     assert found.time_to_first_token_prefill[4] > 1.01 * found.time_to_first_token_prefill[5]

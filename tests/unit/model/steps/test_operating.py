@@ -146,6 +146,45 @@ def test_a_cap_that_never_binds_leaves_the_step_of_a_board_without_limit(name):
     assert float(metrics_of(capped(cold, 0.6)).step_time) == float(metrics_of(cold).step_time)
 
 
+@quick
+@given(st.floats(60.0, 165.0), st.floats(60.0, 165.0), st.floats(0.15, 1.0))
+def test_the_clock_reached_grows_with_the_limit_up_to_the_clock_that_is_set(a, b, ratio):
+    low, high = (at(LIMITED, limit=watts, clock=ratio * NOMINAL) for watts in sorted((a, b)))
+    assert low.clock_reached <= high.clock_reached * (1.0 + 1e-3)
+    assert high.clock_reached <= ratio * NOMINAL * (1.0 + 1e-5)
+
+
+@quick
+@given(st.floats(60.0, 165.0))
+def test_a_step_at_the_clock_reached_takes_the_time_of_the_step_under_the_limit(watts):
+    limited = at(replace(FREE, {LIMIT: 165.0}), limit=watts)
+    assert float(limited.clock_reached) <= NOMINAL
+    same = at(FREE, clock=float(limited.clock_reached))
+    assert float(same.step_time) == pytest.approx(float(limited.step_time), rel=1e-4)
+
+
+@quick
+@given(st.floats(0.15, 1.0))
+def test_a_limit_that_does_not_bind_leaves_the_clock_that_is_set(ratio):
+    for design in (FREE, replace(FREE, {LIMIT: 1000.0})):
+        assert float(at(design, clock=ratio * NOMINAL).clock_reached) == pytest.approx(ratio * NOMINAL, rel=1e-5)
+    assert float(metrics_of(FREE).clock_reached) == NOMINAL
+
+
+@pytest.mark.parametrize(("watts", "share"), [(400.0, 1.0), (50.0, 0.5), (400.0 * 0.8**3, 0.8), (500.0, 1.0)])
+def test_the_clock_reached_by_hand(watts, share):
+    """Without threshold the voltage follows the clock, and with clock trees alone power is ``400 W (f / f_0)^3``."""
+    energies = ("matrix_energy", "vector_energy", "cache_energy", "memory_energy", "leakage", "uncore", "threshold")
+    cubic = replace(
+        FREE,
+        dict.fromkeys((POWER + name for name in energies), 0.0)
+        | {POWER + "saturation": 0.0, POWER + "control": 400.0, POWER + "lowest_voltage": 0.01, LIMIT: watts}
+        | {"software.host_time": 0.0},
+    )
+    cubic = replace(cubic, {POWER + "voltage_bend": None}) if cubic.system.accelerator.power.voltage_bend else cubic
+    assert float(metrics_of(cubic).clock_reached) == pytest.approx(share * NOMINAL, rel=1e-3)
+
+
 def test_energy_is_u_shaped_in_the_clock():
     energies = np.array(
         [float(m.device_power * m.step_time) for m in (at(FREE, clock=r * NOMINAL) for r in np.linspace(0.15, 1.0, 18))]
