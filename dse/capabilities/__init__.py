@@ -25,6 +25,8 @@ MODULES = {
     "run": "run",
     "search": "search",
     "serve": "evaluate",
+    "predict": "predictions",
+    "validate": "predictions",
     "plot_results": "plot",
     "merge": "run",
     "names": "names",
