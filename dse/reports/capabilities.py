@@ -73,16 +73,17 @@ class Capability:
 
         def field(parameter: Parameter, kind: Any, alias: str) -> tuple[Any, Any]:
             option = parameter.option
-            limits = {"ge": option.low, "le": option.high}
-            limits = {name: limit for name, limit in limits.items() if limit is not None}
-            annotation = Annotated[_plain(kind), pydantic.Field(alias=alias, description=option.help, **limits)]
+            limits: dict[str, Any] = {} if option.low is None else {"ge": option.low}
+            limits |= {} if option.high is None else {"le": option.high}
+            about = pydantic.Field(alias=alias, description=option.help, **limits)
+            annotation: Any = Annotated[_plain(kind), about]
             return annotation, ... if parameter.default is REQUIRED else parameter.default
 
-        return pydantic.create_model(
-            f"{self.key}_request",
-            __config__=pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True),
-            **{parameter.name: field(parameter, kind, alias) for alias, (parameter, kind) in fields.items()},
-        )
+        definitions: dict[str, Any] = {
+            parameter.name: field(parameter, kind, alias) for alias, (parameter, kind) in fields.items()
+        }
+        settings = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+        return pydantic.create_model(f"{self.key}_request", __config__=settings, **definitions)
 
     def call(self, *arguments: Any, **keywords: Any) -> Report:
         """Return the report of arguments in Python.

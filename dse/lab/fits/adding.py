@@ -29,6 +29,7 @@ from dse.designs.catalog.load import FOLDERS
 from dse.errors import InputError
 from dse.io import outputs
 from dse.lab.fits import writing
+from dse.lab.fits.usage import usage_line
 from dse.measured import KINDS, Comparison, Skip, kind_of, read_table
 from dse.measured.decisions.evidence import RUN_DEVIATION, compared_rows, figure_of_row, gain_of
 from dse.measured.kernels import Kernel, read as read_kernels
@@ -88,6 +89,7 @@ class Added(NamedTuple):
     residual: float  #: the same after the update of the leaves alone
     files: tuple[Path, ...] = ()
     are_runs: bool = True  #: of steps or of serving, not of kernels
+    usage: str = ""  #: how the catalogue is used (:func:`dse.lab.fits.usage.usage_line`); "" where nothing was written
 
 
 def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, force: bool = False) -> Added:
@@ -114,7 +116,8 @@ def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, fo
     )
     _check_entries(update, Path(folder), digest)
     writing.write(output, document(update), force)
-    return update._replace(files=(Path(output), *_write_catalog(update, Path(folder), about)))
+    files = (Path(output), *_write_catalog(update, Path(folder), about))
+    return update._replace(files=files, usage=usage_line(folder) if update.updates else "")
 
 
 def rows_digest(tables: Sequence[str | Path]) -> str:

@@ -32,6 +32,7 @@ from dse.lab.fits.own_fit import (
     stack_share,
 )
 from dse.lab.fits.steps import mean_error
+from dse.lab.fits.usage import usage_line
 from dse.measured import Comparison
 from dse.measured.decisions.evidence import compared_rows
 from dse.measured.uncertainty import distance, parts as uncertainty
@@ -67,6 +68,7 @@ class FittedStack:
     residual: float  #: what a configuration has of its own, standard deviation of the logarithm
     stack_share: float  #: share of the rows' common error that counts as the stack's
     path: Path
+    usage: str  #: how the stack is used (:func:`dse.lab.fits.usage.usage_line`)
 
     @property
     def note(self) -> str:
@@ -129,6 +131,7 @@ def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool
         float(np.sqrt(np.mean(stack_fit.configuration_spread**2))),
         stack_share(rows, stack_fit),
         path,
+        usage_line(folder, name, compared[0].prediction),
     )
     _write(result, compared, rows, stack_fit, digest, force)
     return result

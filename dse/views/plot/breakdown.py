@@ -12,6 +12,7 @@ import xarray as xr
 from dse.io import digits
 from dse.io.quantities import GIB, scale as scale_of, settings
 from dse.views.plot import designs
+from dse.views.plot.capacity import BINDS, MARK, draw_capacity, memory_binds
 from dse.views.plot.designs import Columns
 from dse.views.plot.pareto import front_of, representatives
 from dse.views.plot.ranking import hidden_note, worst_shown
@@ -107,7 +108,13 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
         for axes in (time_axes, memory_axes):
             axes.tick_params(axis="y", length=0, labelleft=False)
             axes.spines["left"].set_visible(False)
-        legend_below(figure, *time_axes.get_legend_handles_labels())
+        handles, labels = (
+            [*of_time, *of_memory]
+            for of_time, of_memory in zip(
+                time_axes.get_legend_handles_labels(), memory_axes.get_legend_handles_labels(), strict=True
+            )
+        )
+        legend_below(figure, handles, labels)
         set_title(figure, title, f"same for all: {', '.join(common_values)}" if common_values else "")
         small_print(figure, columns.cautions)
         return freeze_layout(figure, 0.65 + _LINE * headings + (0.1 + _LINE * lines) * len(all_rows))
@@ -297,7 +304,7 @@ def _second_metric_texts(
 
 
 def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]) -> None:
-    """Draw the bars of peak memory in GiB and the line of the capacity."""
+    """Draw the bars of peak memory in GiB, the line of the capacity, and marks of designs that memory binds."""
     all_rows = [*rows, *unfit]
     memory_gib = columns.memory[all_rows] / GIB
     capacity_gib = (columns.capacity or columns.memory[rows].max()) / GIB
@@ -317,16 +324,12 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
             )
     for i, row in enumerate(rows):
         _whisker(axes, columns, "memory", row, i, 1.0 / GIB)
+    bound_positions = positions[: len(rows)][memory_binds(columns, rows)]
+    if len(bound_positions):
+        place = [capacity_gib] * len(bound_positions) if columns.capacity else memory_gib[bound_positions]
+        axes.plot(place, bound_positions, label=BINDS, **(MARK | {"zorder": 4.0, "clip_on": False}))
     if columns.capacity:
-        axes.axvline(capacity_gib, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
-        axes.annotate(
-            f"{capacity_gib:.0f} GiB",
-            (capacity_gib, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 2),
-            textcoords="offset points",
-            ha="center",
-        )
+        draw_capacity(axes, columns.capacity, 1.0 / GIB, "x")
     axes.set_xlim(0, edge)
     axes.locator_params(axis="x", nbins=4)
     axes.set_xlabel("peak memory (GiB)")

@@ -17,6 +17,7 @@ from dse.io.quantities import GIB, scale, settings
 from dse.sweep.reduce.fronts import select_front
 from dse.sweep.results.schema import SPECIFICATION, cautions
 from dse.views.plot import designs
+from dse.views.plot.capacity import FASTER, draw_capacity, faster_than_fitting
 from dse.views.plot.ranking import expression_values, objectives_of
 from dse.views.plot.style import (
     COLUMN,
@@ -82,6 +83,8 @@ class PlottedObjective(NamedTuple):
     label: str
     values: np.ndarray  # in the units of its label
     sign: float  # 1 to minimise, -1 to maximise
+    metric: str = ""  # or expression
+    factor: float = 1.0  # units of its label per SI unit
 
 
 def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] | None:
@@ -123,7 +126,8 @@ def _objective(
     factor, units = scale(float(np.nanmedian(values)), expression.units)
     attributes = variable_by_path[expression.text].attrs if expression.text in variable_by_path else {}
     label = axis_label(xr.DataArray(values, name=expression.text, attrs=attributes), units)
-    return PlottedObjective(label if sign > 0.0 else f"{label}, more is better", values * factor, sign)
+    text = label if sign > 0.0 else f"{label}, more is better"
+    return PlottedObjective(text, values * factor, sign, expression.text, factor)
 
 
 def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Figure:
@@ -142,6 +146,10 @@ def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Fi
         axes.plot(x[fits], y[fits], color=FRONT, marker="o", markersize=3.2, linewidth=1.2, **line)
         axes.set_xlabel(wrap_label(first.label))
         axes.set_ylabel(wrap_label(second.label))
+        memory, capacity = study_of_metrics(singles).memory, float(singles.attrs.get("memory_capacity_bytes", 0.0))
+        for along, objective in (("x", first), ("y", second)):
+            if objective.metric == memory and capacity > 0.0:
+                draw_capacity(axes, capacity, objective.factor, along)
         positive = [(axis, values.min() > 0.0) for axis, values in (("x", x[fits]), ("y", y[fits]))]
         axes.set(**{f"{axis}scale": "log" for axis, is_positive in positive if is_positive})
         plain_ticks(*(getattr(axes, f"{axis}axis") for axis, is_positive in positive if is_positive))
@@ -268,9 +276,14 @@ def _time_memory_figure(results: xr.Dataset, points: int) -> Figure:
     with style():
         figure = new_figure(width=COLUMN, height=3.4)
         axes = figure.subplots()
-        too_large = _subsample(np.flatnonzero(columns.memory_alone & (columns.time < limit)), points)
+        is_faster = faster_than_fitting(columns)
+        too_large = _subsample(np.flatnonzero(columns.memory_alone & ~is_faster & (columns.time < limit)), points)
         fitting = _subsample(fits[columns.time[fits] < limit], points)
-        for rows, colour, marker, name in ((too_large, TOO_LARGE, "s", "does not fit"), (fitting, FITS, "o", "fits")):
+        for rows, colour, marker, name in (
+            (too_large, TOO_LARGE, "s", "does not fit"),
+            (_subsample(np.flatnonzero(is_faster), points), INK, "s", FASTER),
+            (fitting, FITS, "o", "fits"),
+        ):
             if not len(rows):
                 continue  # without an entry in the legend
             axes.scatter(
@@ -302,17 +315,7 @@ def _time_memory_figure(results: xr.Dataset, points: int) -> Figure:
         )
         _draw_intervals(axes, columns.time * factor, columns.memory / GIB, front, time, memory)
         if columns.capacity:
-            capacity = columns.capacity / GIB
-            axes.axhline(capacity, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
-            axes.annotate(
-                f"usable {capacity:.0f} GiB",
-                (1.0, capacity),
-                xycoords=("axes fraction", "data"),
-                xytext=(0, 3),
-                textcoords="offset points",
-                ha="right",
-                bbox={"color": "white", "alpha": 0.8, "pad": 0.4},
-            )
+            draw_capacity(axes, columns.capacity, 1.0 / GIB, "y")
         axes.set(xscale="log", yscale="log", xlabel=f"step time ({units})", ylabel="peak memory (GiB)")
         plain_ticks(axes.xaxis, axes.yaxis)
         legend_below(figure, *axes.get_legend_handles_labels(), markerscale=2)

@@ -8,6 +8,7 @@ import pytest
 import dse
 from dse.views import plot
 from dse.views.plot import style
+from dse.views.plot.capacity import BINDS
 from tests.conftest import SMALL_SWEEP
 from tests.figures import assert_readable, bar_widths, legend_texts
 
@@ -51,7 +52,7 @@ def test_of_a_plain_sweep_the_best_mappings(small_results):
     figure = plot.bounds(results)
     assert_readable(figure)
     times, _ = figure.axes
-    assert set(legend_texts(figure)) <= set(LABELS.values())
+    assert set(legend_texts(figure)) <= {*LABELS.values(), BINDS}
     totals = np.sum([w for label, w in bar_widths(times).items() if label in LABELS.values()], axis=0)
     best = sorted(results.step_time[results.feasible].to_series().groupby(["tp", "pp"]).min())
     np.testing.assert_allclose(totals, best, rtol=2e-3)  # what is next to nothing has no bar

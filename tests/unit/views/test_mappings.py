@@ -9,6 +9,7 @@ import xarray as xr
 import dse
 from dse.views import plot
 from dse.views.plot import designs, style
+from dse.views.plot.capacity import BINDS, FASTER, faster_than_fitting, memory_binds
 from tests.figures import assert_drawn, assert_readable, bar_widths, legend_texts
 
 
@@ -44,7 +45,7 @@ def test_bars_are_as_long_as_the_parts_of_the_step(results):
         assert drawn == pytest.approx(float(fastest[f"step_time_{part}"]), abs=2e-3 * float(fastest.step_time)), part
     assert bar_widths(memory)["_container0"][0] == pytest.approx(float(fastest.peak_memory) / 2.0**30, rel=1e-6)
     told = {label for label in bar_widths(times) if not label.startswith("_")}
-    assert set(legend_texts(figure)) == told and "does not fit in memory" in legend_texts(figure)
+    assert set(legend_texts(figure)) == told | {BINDS} and "does not fit in memory" in legend_texts(figure)
     assert times.get_xlabel() == "step time (s)"
 
 
@@ -63,8 +64,10 @@ def test_every_design_is_a_dot(results):
     fits = (near & results.feasible).values
     np.testing.assert_allclose(dots["fits"][:, 0], results.step_time.values[fits], rtol=1e-6)
     np.testing.assert_allclose(dots["fits"][:, 1], results.peak_memory.values[fits] / 2.0**30, rtol=1e-6)
-    assert len(dots["does not fit"]) == int((near & (results.infeasible_reason == 1)).sum())
-    assert legend_texts(figure) == ["does not fit", "fits", "Pareto front"]
+    too_large, least = results.infeasible_reason == 1, results.step_time.where(results.feasible).min()
+    assert len(dots["does not fit"]) == int((near & too_large & (results.step_time >= least)).sum())
+    assert len(dots[FASTER]) == int((too_large & (results.step_time < least)).sum()) > 0
+    assert legend_texts(figure) == ["does not fit", FASTER, "fits", "Pareto front"]
     alone = plot.pareto(results.isel(mapping=np.flatnonzero(results.feasible)))
     assert legend_texts(alone) == ["fits", "Pareto front"], "nothing is told that is not drawn"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("step time (s)", "peak memory (GiB)")
@@ -72,8 +75,54 @@ def test_every_design_is_a_dot(results):
 
 def test_capacity_is_marked(results):
     marked = plot.breakdown(results.assign_attrs(memory_capacity_bytes=80 * 2.0**30))
-    assert "80 GiB" in texts(marked)
+    assert "usable 80 GiB" in texts(marked)
     assert "usable 80 GiB" in texts(plot.pareto(results.assign_attrs(memory_capacity_bytes=80 * 2.0**30)))
+
+
+def test_marks_are_of_bars_that_memory_keeps_from_better_ones(results):
+    """By hand: of the (tp, pp) of each bar some mapping is faster and lacks memory alone."""
+    _, memory = plot.breakdown(results).axes
+    marks = [line for line in memory.lines if line.get_label() == BINDS]
+    alone = results.where(results.infeasible_reason == 1).step_time.to_series().groupby(["tp", "pp"]).min()
+    fitting = results.where(results.feasible).step_time.to_series().groupby(["tp", "pp"]).min()
+    order = fitting.dropna().sort_values().index
+    expected = [place for place, pair in enumerate(order) if alone[pair] < fitting[pair]]
+    assert [place for line in marks for place in line.get_ydata()] == expected and len(expected) > 0
+    fits = results.isel(mapping=np.flatnonzero(results.feasible))
+    assert BINDS not in legend_texts(plot.breakdown(fits)), "what is not in the results is not told"
+
+
+def test_memory_binds_by_hand():
+    """Better and too large, of the same group, for memory alone; a worse one, or of another group, binds nothing."""
+    columns = designs.columns(sweep_of(time=[3.0, 2.0, 1.0, 5.0, 4.0], reason=[0, 1, 3, 0, 1], tp=[1, 1, 1, 2, 2]))[0]
+    assert memory_binds(columns, [0, 3]).tolist() == [True, True] and memory_binds(columns, []).tolist() == []
+    columns = designs.columns(sweep_of(time=[3.0, 3.5, 1.0, 5.0, 4.0], reason=[0, 1, 2, 0, 0], tp=[1, 1, 1, 2, 1]))[0]
+    assert memory_binds(columns, [0, 3]).tolist() == [False, False]
+    assert not faster_than_fitting(columns).any()
+
+
+def sweep_of(time, reason, tp):
+    """Results of mappings with these step times, reasons and tensor-parallel sizes."""
+    names = ("step_time", "peak_memory", "mfu", "tokens_per_second")
+    variables = {name: ("mapping", np.array(time)) for name in names}
+    variables |= {"feasible": ("mapping", np.array(reason) == 0), "infeasible_reason": ("mapping", np.array(reason))}
+    return xr.Dataset(variables, {"tp": ("mapping", np.array(tp))}, {"study": "training"})
+
+
+@pytest.mark.parametrize("order", [("step_time", "peak_memory"), ("peak_memory", "step_time")])
+def test_a_front_over_memory_has_the_line_of_the_capacity(small_sweep, tmp_path, order):
+    text = small_sweep.read_text()
+    spec = tmp_path / "front.toml"
+    spec.write_text(text.replace('minimize = "step_time"', f"minimize = {list(order)}"))
+    front = dse.run(spec, output=False, keep="pareto")
+    figure = plot.pareto(front)
+    (axes,) = figure.axes
+    assert texts(figure) == {"usable 78 GiB"} and float(front.attrs["memory_capacity_bytes"]) == 78 * 2.0**30
+    (line,) = (line for line in axes.lines if line.get_linestyle() == "--")
+    values = line.get_ydata() if order[1] == "peak_memory" else line.get_xdata()
+    assert [*values] == [78.0, 78.0]
+    assert_readable(figure)
+    assert not texts(plot.pareto(front.assign_attrs(memory_capacity_bytes=0.0)))
 
 
 def test_capacity_follows_from_what_fits():
