@@ -176,7 +176,7 @@ def _fit_stack(paths: Sequence[Path], folder: Path, name: str, catalog: Path | N
             "units and mapping, or ask dse diagnose for causes, before you decide with this stack"
         )
     document = {field.name: getattr(fit, field.name) for field in dataclasses.fields(fit)}
-    sections = [Table("values", _value_columns(), fit.values), Line(text), _use(folder, f" and --software {name}")]
+    sections = [Table("values", _value_columns(), fit.values), Line(text), verbatim(fit.usage)]
     return Report(document, sections, notes, files=[fit.path])
 
 
@@ -209,11 +209,6 @@ def _name(path: str) -> str:
     return short_name(path) if path in all_leaves() else path.rpartition(".")[2]
 
 
-def _use(folder: Path, options: str = "") -> Line:
-    """Return the line on how a catalogue of one's own is used."""
-    return Line(f"used with DSE_CATALOG={folder}{options}")
-
-
 def _add(paths: Sequence[Path], output: Path, catalog: Path | None, force: bool) -> Report:
     """Update the folder ``catalog`` by rows, and write what changed to the TOML file ``output``."""
     from dse.lab.fits import adding
@@ -230,7 +225,7 @@ def _add(paths: Sequence[Path], output: Path, catalog: Path | None, force: bool)
     if update.updates:
         kind = Column("kind", "kind", hidden=True)
         table = Table("values", [kind, entry, *_value_columns()], update.updates, keys=2)
-        sections = [table, *sections, _use(catalog)]
+        sections = [table, *sections, verbatim(update.usage)]
     else:
         text = f"no value of the catalogue moves or narrows by these rows: nothing is written to {catalog}"
         sections.append(Line(text))
