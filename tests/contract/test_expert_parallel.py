@@ -9,12 +9,12 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from dse.cli.run import show_best
 from rich.console import Console
 from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.cli.run import show_best
 from dse.doors import TRAINING, evaluation, recording
 from dse.model.steps.layer import LayerTime
 from dse.model.steps.training import StepTime

@@ -7,10 +7,10 @@ import re
 import shlex
 
 import pytest
+from dse.cli.listing import KINDS, listing
 from typer.testing import CliRunner
 
 from dse.cli import app
-from dse.cli.listing import KINDS, listing
 from dse.designs import all_leaves, leaf_path
 from dse.doors import SERVING, STUDIES, TRAINING
 from dse.errors import InputError

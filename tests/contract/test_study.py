@@ -8,10 +8,10 @@ import re
 
 import numpy as np
 import pytest
+from dse.cli.run import show_best
 from rich.console import Console
 
 import dse
-from dse.cli.run import show_best
 from dse.designs import design, replace
 from dse.doors import STUDIES, TRAINING
 from dse.doors.studies import study_of_document

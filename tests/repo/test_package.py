@@ -272,10 +272,10 @@ def test_pages_need_no_matplotlib():
 
 
 def test_without_matplotlib_a_sweep_says_so_and_a_plot_is_refused(monkeypatch, capsys, tmp_path):
+    from dse.cli.run import draw_figures
     from typer.testing import CliRunner
 
     from dse.cli import app
-    from dse.cli.run import draw_figures
     from dse.views import figures
 
     monkeypatch.setattr(figures.importlib.util, "find_spec", lambda name: None)

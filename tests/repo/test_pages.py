@@ -226,6 +226,7 @@ def test_commands_parse_and_name_what_exists(words):
     fails = COMMANDS[words][1].printed[:1] == ("error",)
     if name in DESIGNS and not fails:
         from dse.cli.evaluate import design_of
+
         from dse.doors import STUDIES
 
         serving = options.get("serving") or options.get("tool") in ("vllm", "sglang", "tensorrt-llm")

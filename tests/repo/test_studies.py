@@ -137,6 +137,7 @@ def test_a_value_outside_its_bounds_differs_whatever_else_is_true_of_it():
 def test_commands_of_designs_build_them(command):
     """What ``--claim`` prints is a ``dse evaluate`` whose every name is known."""
     from dse.cli.evaluate import design_of
+
     from dse.doors import STUDIES
     from tests.repo.test_pages import parsed
 

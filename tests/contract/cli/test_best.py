@@ -6,11 +6,11 @@ import dataclasses
 import io
 
 import pytest
+from dse.cli.run import show_best, summary_document
 from rich.console import Console
 
 import dse
 from dse.cli import show
-from dse.cli.run import show_best, summary_document
 from dse.sweep import BestDesign, Summary, execute, from_text
 
 LONG = """

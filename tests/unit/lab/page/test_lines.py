@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from dse.cli.evaluate import design_of
 
 import dse
-from dse.cli.evaluate import design_of
 from dse.designs import all_leaves, leaf, leaves_of, replace
 from dse.errors import InputError
 from dse.lab import page as pages_of
