@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from dse.io import markup
 from dse.reports.report import Report
-from dse.reports.tables import Column, Line, Section, Style, Table
+from dse.reports.tables import Column, Line, Section, Style, Table, verbatim
 
 _STYLE = (
     f"{markup.STYLE}.dse .bar{{background:#4477aa;height:.7em;min-width:1px}}.dse .caution{{color:#a65e00}}"
@@ -28,6 +28,7 @@ def html_text(report: Report) -> str:
         parts.append(f"<details><summary>{html.escape(detail)}</summary>{inner}</details>")
     parts += [_paragraph(Line(text, Style.caution)) for text in report.notes]
     parts += [_paragraph(Line(str(path))) for path in itertools.chain(report.files, report.figures)]
+    parts += [_paragraph(verbatim(report.usage))] if report.usage else []
     return f'<div class="dse">{"".join(parts)}</div>'
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from dse.errors import InputError
 from dse.io.terminal import TerminalConsole
 from dse.reports.report import Report, plain_values
-from dse.reports.tables import Column, Line, Style, Table
+from dse.reports.tables import Column, Line, Style, Table, verbatim
 
 #: Spaces between columns of a table; minimum width of prose.
 _GAP, _PROSE = 2, 24
@@ -82,6 +82,8 @@ def _print_sections(out: Console, report: Report, shown: Sequence[str]) -> None:
     hidden = [name for name in report.details if name not in shown] if "all" not in shown else []
     if hidden:
         out.print(Text(f"more: --show all, or some of {', '.join(hidden)}", "dim"))
+    if report.usage:
+        print_line(out, verbatim(report.usage))
 
 
 def print_line(out: Console, line: Line) -> None:

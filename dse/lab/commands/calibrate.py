@@ -176,8 +176,8 @@ def _fit_stack(paths: Sequence[Path], folder: Path, name: str, catalog: Path | N
             "units and mapping, or ask dse diagnose for causes, before you decide with this stack"
         )
     document = {field.name: getattr(fit, field.name) for field in dataclasses.fields(fit)}
-    sections = [Table("values", _value_columns(), fit.values), Line(text), verbatim(fit.usage)]
-    return Report(document, sections, notes, files=[fit.path])
+    sections = [Table("values", _value_columns(), fit.values), Line(text)]
+    return Report(document, sections, notes, files=[fit.path], usage=fit.usage)
 
 
 def _value_columns() -> list[Column]:
@@ -225,7 +225,7 @@ def _add(paths: Sequence[Path], output: Path, catalog: Path | None, force: bool)
     if update.updates:
         kind = Column("kind", "kind", hidden=True)
         table = Table("values", [kind, entry, *_value_columns()], update.updates, keys=2)
-        sections = [table, *sections, verbatim(update.usage)]
+        sections = [table, *sections]
     else:
         text = f"no value of the catalogue moves or narrows by these rows: nothing is written to {catalog}"
         sections.append(Line(text))
@@ -237,7 +237,7 @@ def _add(paths: Sequence[Path], output: Path, catalog: Path | None, force: bool)
             f"most of the error stays with these runs: dse calibrate ROWS -o {catalog} fits a stack of your own, "
             "whose level takes what they have in common"
         )
-    return Report(update._asdict(), sections, notes, files=update.files)
+    return Report(update._asdict(), sections, notes, files=update.files, usage=update.usage)
 
 
 def _is_far(change: Update) -> bool:

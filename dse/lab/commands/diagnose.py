@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 #: Resolution of a profiler, s.
 _RESOLUTION = 1e-6
 
-#: Characters of the name of a kernel, and kernels, that are shown.
-_NAME, _KERNELS = 48, 5
+#: Characters of a source, and of the name of a kernel, and kernels, that are shown.
+_SOURCE, _NAME, _KERNELS = 28, 48, 5
 
 
 class _Step(NamedTuple):
@@ -194,31 +194,41 @@ def _overview(steps: Sequence[_Step]) -> Table:
     """Return the table of steps, a detail where there is only one."""
     rows = [
         {
-            "source": step.diagnosis.source,
-            "measured": step.diagnosis.measured,
-            "predicted": step.diagnosis.predicted,
-            "low": step.diagnosis.interval.low if step.diagnosis.interval else None,
-            "high": step.diagnosis.interval.high if step.diagnosis.interval else None,
-            "gap": step.diagnosis.gap,
-            "within": step.diagnosis.is_explained,
+            "step": number,
+            "source": diagnosis.source,
+            "measured": diagnosis.measured,
+            "predicted": diagnosis.predicted,
+            "low": diagnosis.interval.low if diagnosis.interval else None,
+            "high": diagnosis.interval.high if diagnosis.interval else None,
+            "gap": diagnosis.gap,
+            "within": diagnosis.is_explained,
         }
-        for step in steps
+        for number, (diagnosis, _, _) in enumerate(steps, 1)
     ]
     columns = [
-        Column("step", "source", left=True, prose=True),
+        Column("", "step"),
+        Column("step", "source", lambda source: _short(source, _SOURCE), left=True),
         Column("measured", "measured", seconds),
         Column("predicted", "predicted", seconds),
         Column("80 % interval", "low", row_text=_interval_text),
         Column("high", "high", hidden=True),
-        Column("longer by", "gap", _signed_text),
+        Column("longer by", "gap", _signed_text, spare=True),
         Column("within", "within", lambda within: "yes" if within else "no"),
     ]
-    return Table("steps", columns, rows, show="steps" if len(rows) == 1 else "")
+    return Table("steps", columns, rows, show="steps" if len(rows) == 1 else "", keys=2)
 
 
 def _interval_text(row: Mapping[str, Any]) -> str:
     """Return the interval of a row's prediction as text, "" for none."""
-    return "" if row["low"] is None else f"{seconds(row['low'])} to {seconds(row['high'])}"
+    from dse.doors import TRAINING
+    from dse.views.sections import interval_text
+
+    return "" if row["low"] is None else interval_text((row["low"], row["high"]), "step_time", TRAINING)
+
+
+def _short(text: str, most: int) -> str:
+    """Return a text in at most ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _step_sections(step: _Step, number: int | None, notes: list[str]) -> list[Section]:
@@ -230,7 +240,7 @@ def _step_sections(step: _Step, number: int | None, notes: list[str]) -> list[Se
     interval = f" (80 %: {seconds(ends.low)} to {seconds(ends.high)})" if ends else ""
     differs = f"{percent(abs(ratio - 1.0))} {'longer' if ratio >= 1.0 else 'shorter'} than predicted"
     sections: list[Section] = [
-        heading(diagnosis.source, detail),
+        heading(diagnosis.source if number is None else f"{number}: {diagnosis.source}", detail),
         Line(
             f"step {seconds(diagnosis.measured)} measured, {seconds(diagnosis.predicted)} predicted{interval}: "
             f"{differs}, {'within' if diagnosis.is_explained else 'outside'} the interval",
@@ -288,7 +298,7 @@ def _cause_sections(explanation: GapExplanation, detail: str, suffix: str, notes
     matched = percent(sum(explanation.shares.values()))
     sections: list[Section] = [Line(f"matched to the model: {matched} of the time of kernels ({shares})", show=detail)]
     if unmatched := [*explanation.unmatched.items()]:
-        text = ", ".join(f"{_short_kernel_name(name)} {seconds(value)}" for name, value in unmatched[:_KERNELS])
+        text = ", ".join(f"{_short(name, _NAME)} {seconds(value)}" for name, value in unmatched[:_KERNELS])
         if rest := unmatched[_KERNELS:]:
             text += f", and {len(rest):,} more {seconds(sum(value for _, value in rest))}"
         sections.append(Line(f"not matched, s a step: {text}", show=detail))
@@ -322,11 +332,6 @@ def _cause_sections(explanation: GapExplanation, detail: str, suffix: str, notes
         Column("evidence", "evidence", left=True, prose=True),
     ]
     return [*sections, Table(f"causes{suffix}", columns, rows, title, detail)]
-
-
-def _short_kernel_name(name: str) -> str:
-    """Return the name of a kernel in at most ``_NAME`` characters."""
-    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
 def _change_sections(diagnosis: Diagnosis, advice: Advice, detail: str, suffix: str) -> list[Section]:
