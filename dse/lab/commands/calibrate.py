@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import subprocess
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +21,7 @@ from dse.capabilities.tables import (
     Workload,
     measured_tables,
 )
-from dse.errors import InputError, Notice
+from dse.errors import InputError
 from dse.io import counted, percent, setting
 from dse.reports import Column, Line, Option, Report, Table, capability, verbatim
 from dse.reports.options import Force
@@ -108,10 +107,11 @@ def calibrate(
 def _fit(paths: Sequence[Path], folds: int, output: Path, catalog: Path | None, force: bool) -> Report:
     """Fit what tables of this kind calibrate, here or by the program of a checkout."""
     from dse.io import checkout
-    from dse.lab.fits import jobs
+    from dse.lab.fits import jobs, usage_line
 
+    notes: list[str] = []
     try:
-        _, errors, files = jobs.run(paths, folds, output, catalog, progress=_progress, force=force)
+        _, errors, files = jobs.run(paths, folds, output, catalog, progress=notes.append, force=force)
     except jobs.UnknownJobError:
         program = checkout.program("calibrate")
         if program is None:
@@ -120,12 +120,8 @@ def _fit(paths: Sequence[Path], folds: int, output: Path, catalog: Path | None, 
         words = [*options, *["--force"] * force, "--", *paths]
         status, text = checkout.run(program, words, subprocess.PIPE)
         return Report({"output": output}, [verbatim(text.rstrip("\n"))], status=status)
-    return fit_report(errors, files)
-
-
-def _progress(text: str) -> None:
-    """Tell of the progress of a fit."""
-    warnings.warn(text, Notice, stacklevel=2)
+    usage = usage_line(catalog) if catalog else ""
+    return dataclasses.replace(fit_report(errors, files), notes=notes, usage=usage)
 
 
 def fit_report(errors: Errors, files: Iterable[Path]) -> Report:
@@ -147,7 +143,9 @@ def fit_report(errors: Errors, files: Iterable[Path]) -> Report:
     note = [Line(errors.note)] if errors.note else []
     files = list(files)
     return Report(
-        {"errors": rows, "note": errors.note, "files": files}, [Table("errors", columns, rows), *note], files=files
+        {"errors": rows, "note": errors.note, "files": files},
+        [Table("errors", columns, rows), *note],
+        files=files,
     )
 
 
