@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -221,7 +222,9 @@ _METRIC = Column("metric", "metric", lambda name: name.replace("_", " "), left=T
 
 def _error_sections(document: Mapping[str, Any]) -> list[Section]:
     """Return errors by source and metric, refused figures, skipped rows, and coverage of the intervals."""
-    rows = [*document["rows"], *({"source": "all", "metric": name, **row} for name, row in document["all"].items())]
+    by_metric = Counter(row["metric"] for row in document["rows"])
+    sums = [{"source": "all", "metric": name, **document["all"][name]} for name, n in by_metric.items() if n > 1]
+    rows = [*document["rows"], *sums]
     errors = [
         _SOURCE,
         _METRIC,
