@@ -7,7 +7,7 @@ import re
 import shlex
 
 import pytest
-from dse.cli.listing import KINDS, listing
+from dse.capabilities.listing import KINDS, listing
 from typer.testing import CliRunner
 
 from dse.cli import app
