@@ -45,9 +45,9 @@ class Report(Mapping[str, Any]):
     notes: Sequence[str] = ()  #: remarks, which a terminal prints on standard error
     figures: Sequence[Path] = ()  #: files of figures
     files: Sequence[Path] = ()  #: other files, written
-    usage: str = ""  #: how what was written is used: the last line
     status: int = 0  #: exit status of the command: 1 where nothing is feasible
     load: Callable[[], xr.Dataset] | None = None  #: opens the labelled results
+    usage: str = ""  #: how what was written is used: the last line
 
     def __getitem__(self, name: str) -> Any:
         return self.document[name]

@@ -7,9 +7,9 @@ import re
 import shlex
 
 import pytest
-from dse.capabilities.listing import KINDS, listing
 from typer.testing import CliRunner
 
+from dse.capabilities.listing import KINDS, listing
 from dse.cli import app
 from dse.designs import all_leaves, leaf_path
 from dse.doors import SERVING, STUDIES, TRAINING

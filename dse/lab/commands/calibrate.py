@@ -25,6 +25,7 @@ from dse.errors import InputError
 from dse.io import counted, percent, setting
 from dse.reports import Column, Line, Option, Report, Table, capability, verbatim
 from dse.reports.options import Force
+from dse.reports.tables import Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -174,7 +175,7 @@ def _fit_stack(paths: Sequence[Path], folder: Path, name: str, catalog: Path | N
             "units and mapping, or ask dse diagnose for causes, before you decide with this stack"
         )
     document = {field.name: getattr(fit, field.name) for field in dataclasses.fields(fit)}
-    sections = [Table("values", _value_columns(), fit.values), Line(text)]
+    sections: list[Section] = [Table("values", _value_columns(), fit.values), Line(text)]
     return Report(document, sections, notes, files=[fit.path], usage=fit.usage)
 
 
@@ -219,7 +220,7 @@ def _add(paths: Sequence[Path], output: Path, catalog: Path | None, force: bool)
         f"{counted(update.rows, 'figure')}: error {percent(update.before)} before, "
         f"{percent(update.residual)} after (root mean square)"
     )
-    sections: list[Table | Line] = [Line(error)]
+    sections: list[Section] = [Line(error)]
     if update.updates:
         kind = Column("kind", "kind", hidden=True)
         table = Table("values", [kind, entry, *_value_columns()], update.updates, keys=2)

@@ -192,19 +192,6 @@ def _document(step: _Step) -> dict[str, Any]:
 
 def _overview(steps: Sequence[_Step]) -> Table:
     """Return the table of steps, a detail where there is only one."""
-    rows = [
-        {
-            "step": number,
-            "source": diagnosis.source,
-            "measured": diagnosis.measured,
-            "predicted": diagnosis.predicted,
-            "low": diagnosis.interval.low if diagnosis.interval else None,
-            "high": diagnosis.interval.high if diagnosis.interval else None,
-            "gap": diagnosis.gap,
-            "within": diagnosis.is_explained,
-        }
-        for number, (diagnosis, _, _) in enumerate(steps, 1)
-    ]
     columns = [
         Column("", "step"),
         Column("step", "source", lambda source: _short(source, _SOURCE), left=True),
@@ -215,7 +202,16 @@ def _overview(steps: Sequence[_Step]) -> Table:
         Column("longer by", "gap", _signed_text, spare=True),
         Column("within", "within", lambda within: "yes" if within else "no"),
     ]
-    return Table("steps", columns, rows, show="steps" if len(rows) == 1 else "", keys=2)
+    rows = [
+        (n, d.source, d.measured, d.predicted, *(d.interval or (None, None)), d.gap, d.is_explained)
+        for n, (d, _, _) in enumerate(steps, 1)
+    ]
+    return Table("steps", columns, _records(columns, rows), show="steps" if len(rows) == 1 else "", keys=2)
+
+
+def _records(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return rows of values as dictionaries by the keys of the columns."""
+    return [dict(zip((column.key for column in columns), row, strict=True)) for row in rows]
 
 
 def _interval_text(row: Mapping[str, Any]) -> str:
@@ -270,12 +266,7 @@ def _part_table(diagnosis: Diagnosis, explanation: GapExplanation | None, detail
         parts = [*step_parts(explanation), ("step", explanation.measured, explanation.predicted)]
         title = f"part, rank {explanation.ranks[0].trace.rank}"
     rows = [
-        {
-            "part": name,
-            "measured": measured,
-            "predicted": predicted,
-            "gap": None if measured is None else measured - predicted,
-        }
+        (name, measured, predicted, None if measured is None else measured - predicted)
         for name, measured, predicted in parts
     ]
 
@@ -289,7 +280,7 @@ def _part_table(diagnosis: Diagnosis, explanation: GapExplanation | None, detail
         text("predicted", lambda value: seconds(_visible_seconds(value))),
         text("gap", _signed_text),
     ]
-    return Table(f"parts{suffix}", columns, rows, show=detail)
+    return Table(f"parts{suffix}", columns, _records(columns, rows), show=detail)
 
 
 def _cause_sections(explanation: GapExplanation, detail: str, suffix: str, notes: list[str]) -> list[Section]:
@@ -309,20 +300,12 @@ def _cause_sections(explanation: GapExplanation, detail: str, suffix: str, notes
         )
         return sections
     rows = [
-        {"cause": cause.name, "seconds": cause.seconds, "evidence": cause.evidence}
+        (cause.name, cause.seconds, abs(cause.seconds) / explanation.measured, cause.evidence)
         for cause in explanation.causes
         if cause.named or _visible_seconds(cause.seconds)
     ]
     gap = explanation.measured - explanation.predicted
-    rows = [row | {"share": abs(row["seconds"]) / explanation.measured} for row in rows]
-    rows.append(
-        {
-            "cause": "measured beyond predicted",
-            "seconds": gap,
-            "share": abs(gap) / explanation.predicted,
-            "evidence": "",
-        }
-    )
+    rows.append(("measured beyond predicted", gap, abs(gap) / explanation.predicted, ""))
     count = len(explanation.prominent_causes)
     title = f"{counted(count, 'cause')} found" if count else "no cause stands out"
     columns = [
@@ -331,15 +314,12 @@ def _cause_sections(explanation: GapExplanation, detail: str, suffix: str, notes
         Column("of the step", "share", percent),
         Column("evidence", "evidence", left=True, prose=True),
     ]
-    return [*sections, Table(f"causes{suffix}", columns, rows, title, detail)]
+    return [*sections, Table(f"causes{suffix}", columns, _records(columns, rows), title, detail)]
 
 
 def _change_sections(diagnosis: Diagnosis, advice: Advice, detail: str, suffix: str) -> list[Section]:
     """Return the changes that shorten the step most; options of the tool and launch commands as a detail."""
-    rows: list[dict[str, Any]] = [
-        {"change": _settings_text(change.values), "gain": change.gain, "low": change.low, "high": change.high}
-        for change in advice.changes
-    ]
+    rows = [(_settings_text(change.values), change.gain, change.low, change.high) for change in advice.changes]
     sections: list[Section] = [heading("no change shortens the step by 1 %", detail)]
     if rows:
         columns = [
@@ -348,7 +328,9 @@ def _change_sections(diagnosis: Diagnosis, advice: Advice, detail: str, suffix: 
             Column("80 % interval", "low", row_text=lambda row: f"{100.0 * row['low']:.1f} to {percent(row['high'])}"),
             Column("high", "high", hidden=True),
         ]
-        sections = [Table(f"changes{suffix}", columns, rows, "changes that shorten the step most", detail)]
+        sections = [
+            Table(f"changes{suffix}", columns, _records(columns, rows), "changes that shorten the step most", detail)
+        ]
     for row, change in zip(rows, advice.changes, strict=True):
         lines = [
             f"{sign} {'  '.join(options)}"
@@ -357,7 +339,7 @@ def _change_sections(diagnosis: Diagnosis, advice: Advice, detail: str, suffix: 
         ]
         lines += filter(None, [_command(diagnosis, change.design)])
         if lines:
-            sections += [heading(row["change"], "commands"), verbatim("\n".join(lines), "commands")]
+            sections += [heading(row[0], "commands"), verbatim("\n".join(lines), "commands")]
     if forbidden := advice.forbidden:
         text = (
             f"memory forbids {_settings_text(forbidden.values)}: {percent(forbidden.gain)} shorter, but needs "
