@@ -8,20 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.tables import (
-    Cases,
-    Columns,
-    Devices,
-    Measured,
-    Profile,
-    RowsFile,
-    RunCells,
-    Settings,
-    Stack,
-    System,
-    Workload,
-    measured_tables,
-)
+from dse.capabilities import tables
 from dse.io import counted, percent
 from dse.reports import Column, Line, Option, Report, Table, capability
 from dse.reports.options import Force
@@ -44,19 +31,19 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][-+]?\d+)?")
 
 @capability("Compare with reality")
 def predict(
-    cases: Cases,
+    cases: tables.Cases,
     output: Annotated[Path | None, Option("CSV file to write.", short="-o", terminal=Path, is_needed=True)] = None,
     uncertainty: Annotated[
         bool,
         Option("Add the ends of 80 % intervals of times, rates and peak memory.", "--uncertainty/--no-uncertainty"),
     ] = True,
-    workload: Workload = None,
-    system: System = None,
-    n_devices: Devices = None,
-    software: Stack = None,
-    settings: Settings = None,
+    workload: tables.Workload = None,
+    system: tables.System = None,
+    n_devices: tables.Devices = None,
+    software: tables.Stack = None,
+    settings: tables.Settings = None,
     force: Force = False,
-    columns: Columns = False,
+    columns: tables.Columns = False,
 ) -> Report:
     """Predict every row of a table.
 
@@ -69,9 +56,9 @@ def predict(
     """
     from dse.measured.comparison import predict_lines, write_lines
 
-    run_cells = RunCells(workload, system, n_devices, software, settings)
-    with measured_tables(cases, run_cells, output=output, force=force) as tables:
-        summary, lines = predict_lines(tables.paths[0], uncertainty, tables.cells)
+    run_cells = tables.RunCells(workload, system, n_devices, software, settings)
+    with tables.measured_tables(cases, run_cells, output=output, force=force) as read:
+        summary, lines = predict_lines(read.paths[0], uncertainty, read.cells)
     if output is not None:
         write_lines(output, lines, force)
     rows = [{name: _number(text) for name, text in line.items()} for line in lines]
@@ -97,18 +84,18 @@ def predict(
 
 @capability("Compare with reality")
 def validate(
-    cases: Measured,
+    cases: tables.Measured,
     output: Annotated[Path | None, Option("CSV file with every comparison [default: none].", short="-o")] = None,
     uncertainty: Annotated[bool, Option("Also the share of rows within their 80 % intervals.")] = False,
-    profile: Profile = False,
-    workload: Workload = None,
-    system: System = None,
-    n_devices: Devices = None,
-    software: Stack = None,
-    settings: Settings = None,
-    rows: RowsFile = None,
+    profile: tables.Profile = False,
+    workload: tables.Workload = None,
+    system: tables.System = None,
+    n_devices: tables.Devices = None,
+    software: tables.Stack = None,
+    settings: tables.Settings = None,
+    rows: tables.RowsFile = None,
     force: Force = False,
-    columns: Columns = False,
+    columns: tables.Columns = False,
 ) -> Report:
     """Compare predictions with measurements.
 
@@ -121,9 +108,9 @@ def validate(
     from dse.measured import compare
     from dse.measured.comparison import comparison_line, coverage, report, write_lines
 
-    run_cells = RunCells(workload, system, n_devices, software, settings)
-    with measured_tables(cases, run_cells, profile, rows, output, force) as tables:
-        comparisons = compare(tables.paths, tables.cells)
+    run_cells = tables.RunCells(workload, system, n_devices, software, settings)
+    with tables.measured_tables(cases, run_cells, profile, rows, output, force) as read:
+        comparisons = compare(read.paths, read.cells)
     lines = [comparison_line(comparison) for comparison in comparisons]
     if output is not None:
         write_lines(output, lines, force)
@@ -131,7 +118,7 @@ def validate(
     is_predicted = any(row["predicted"] for row in document["rows"])
     files = [path for path in (rows, output) if path is not None]
     sections = [*_error_sections(document), _figure_table(lines)]
-    return Report(document, sections, tables.notes, files=files, status=0 if is_predicted else NOTHING_FEASIBLE)
+    return Report(document, sections, read.notes, files=files, status=0 if is_predicted else NOTHING_FEASIBLE)
 
 
 # --- predictions

@@ -9,18 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.tables import (
-    Devices,
-    Measured,
-    Profile,
-    RowsFile,
-    RunCells,
-    Settings,
-    Stack,
-    System,
-    Workload,
-    measured_tables,
-)
+from dse.capabilities import tables
 from dse.errors import InputError
 from dse.io import counted, percent, setting
 from dse.reports import Column, Line, Option, Report, Table, capability, verbatim
@@ -45,7 +34,7 @@ _FAR = 4.0
 
 @capability("Compare with reality", local="writes files of a catalogue")
 def calibrate(
-    cases: Measured,
+    cases: tables.Measured,
     output: Annotated[Path, Option("TOML file to write; of a stack of your own, the catalogue's folder.", short="-o")],
     folds: Annotated[int, Option("Cross-validate over this many groups of shapes.", low=0, high=20)] = 0,
     catalog: Annotated[
@@ -61,13 +50,13 @@ def calibrate(
             "Fit a stack of your own: at most eight numbers [default: my-stack, where -o is a folder].", metavar="NAME"
         ),
     ] = None,
-    profile: Profile = False,
-    workload: Workload = None,
-    system: System = None,
-    n_devices: Devices = None,
-    software: Stack = None,
-    settings: Settings = None,
-    rows: RowsFile = None,
+    profile: tables.Profile = False,
+    workload: tables.Workload = None,
+    system: tables.System = None,
+    n_devices: tables.Devices = None,
+    software: tables.Stack = None,
+    settings: tables.Settings = None,
+    rows: tables.RowsFile = None,
     force: Force = False,
 ) -> Report:
     """Fit parameters to measurements.
@@ -83,7 +72,7 @@ def calibrate(
     chips and links in seconds; each row once. Changed entries are written to a catalogue of your own, which DSE_CATALOG
     then names.
     """
-    run_cells = RunCells(workload, system, n_devices, software, settings)
+    run_cells = tables.RunCells(workload, system, n_devices, software, settings)
     fits_stack = not add and (stack is not None or output.is_dir() or not output.suffix)
     if stack is not None and (add or output.suffix == ".toml"):
         raise InputError(
@@ -95,14 +84,14 @@ def calibrate(
     if any(run_cells) and not profile:
         fix = "add --profile, or write the values into the table"
         raise InputError("options", "-w, -s, -n, --software or --set", "these with --profile alone", fix)
-    with measured_tables(cases, run_cells, profile, rows, None if fits_stack else output, force) as tables:
+    with tables.measured_tables(cases, run_cells, profile, rows, None if fits_stack else output, force) as read:
         if add:
-            report = _add(tables.paths, output, catalog, force)
+            report = _add(read.paths, output, catalog, force)
         elif fits_stack:
-            report = _fit_stack(tables.paths, output, stack or "my-stack", catalog, force)
+            report = _fit_stack(read.paths, output, stack or "my-stack", catalog, force)
         else:
-            report = _fit(tables.paths, folds, output, catalog, force)
-    return dataclasses.replace(report, notes=[*tables.notes, *report.notes])
+            report = _fit(read.paths, folds, output, catalog, force)
+    return dataclasses.replace(report, notes=[*read.notes, *report.notes])
 
 
 def _fit(paths: Sequence[Path], folds: int, output: Path, catalog: Path | None, force: bool) -> Report:

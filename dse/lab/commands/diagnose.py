@@ -6,19 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from dse.capabilities import tables
 from dse.capabilities.changes import leaf_text
-from dse.capabilities.tables import (
-    Devices,
-    Row,
-    RowsFile,
-    RunCells,
-    Settings,
-    Stack,
-    System,
-    Workload,
-    are_tables,
-    measured_tables,
-)
 from dse.errors import InputError
 from dse.io import check_output, counted, percent, seconds
 from dse.io.quantities import gib
@@ -48,7 +37,7 @@ class _Step(NamedTuple):
 @capability("Compare with reality")
 def diagnose(
     files: Annotated[
-        Sequence[Path] | Sequence[Row],
+        Sequence[Path] | Sequence[tables.Row],
         Option(
             "Logs and traces of training, or tables (.csv) of rows; rows as column and value.",
             is_argument=True,
@@ -57,12 +46,12 @@ def diagnose(
             python=Any,
         ),
     ],
-    workload: Workload = None,
-    system: System = None,
-    n_devices: Devices = None,
-    software: Stack = None,
-    settings: Settings = None,
-    rows: RowsFile = None,
+    workload: tables.Workload = None,
+    system: tables.System = None,
+    n_devices: tables.Devices = None,
+    software: tables.Stack = None,
+    settings: tables.Settings = None,
+    rows: tables.RowsFile = None,
     output: Annotated[
         Path | None,
         Option("Figure of the causes, ending in .png, .svg or .pdf [default: none].", short="-o"),
@@ -86,15 +75,15 @@ def diagnose(
     from dse.lab import evidence
     from dse.measured import Skip, read_cases
 
-    is_of_tables = are_tables(files)
-    run_cells = RunCells(workload, system, n_devices, software, settings)
+    is_of_tables = tables.are_tables(files)
+    run_cells = tables.RunCells(workload, system, n_devices, software, settings)
     _check_outputs(output, trace, [] if is_of_tables else files, force)
-    with measured_tables(files, run_cells, not is_of_tables, rows, None, force) as tables:
-        cases = [case for path in tables.paths for case in read_cases(path, cells=tables.cells)]
+    with tables.measured_tables(files, run_cells, not is_of_tables, rows, None, force) as read:
+        cases = [case for path in read.paths for case in read_cases(path, cells=read.cells)]
         diagnoses = evidence.diagnose(cases)
     skipped = [str(diagnosis) for diagnosis in diagnoses if isinstance(diagnosis, Skip)]
     predicted = [diagnosis for diagnosis in diagnoses if not isinstance(diagnosis, Skip)]
-    notes = [*tables.notes, *(f"not predicted: {text}" for text in skipped)]
+    notes = [*read.notes, *(f"not predicted: {text}" for text in skipped)]
     steps = [
         _Step(
             diagnosis,
@@ -258,17 +247,11 @@ def _part_table(diagnosis: Diagnosis, explanation: GapExplanation | None, detail
     """Return the table of measured and predicted seconds by part of a step."""
     from dse.lab.evidence import step_parts
 
-    parts: list[tuple[str, float | None, float]] = [
-        (part.name, part.measured, part.predicted) for part in diagnosis.parts
-    ]
+    parts: list[tuple[str, float | None, float]] = [*diagnosis.parts]
     title = "part"
     if explanation:
         parts = [*step_parts(explanation), ("step", explanation.measured, explanation.predicted)]
         title = f"part, rank {explanation.ranks[0].trace.rank}"
-    rows = [
-        (name, measured, predicted, None if measured is None else measured - predicted)
-        for name, measured, predicted in parts
-    ]
 
     def text(name: str, form: Any) -> Column:
         heading_text = "longer by" if name == "gap" else name
@@ -280,6 +263,7 @@ def _part_table(diagnosis: Diagnosis, explanation: GapExplanation | None, detail
         text("predicted", lambda value: seconds(_visible_seconds(value))),
         text("gap", _signed_text),
     ]
+    rows = [(*part, None if part[1] is None else part[1] - part[2]) for part in parts]
     return Table(f"parts{suffix}", columns, _records(columns, rows), show=detail)
 
 
@@ -332,13 +316,9 @@ def _change_sections(diagnosis: Diagnosis, advice: Advice, detail: str, suffix: 
             Table(f"changes{suffix}", columns, _records(columns, rows), "changes that shorten the step most", detail)
         ]
     for row, change in zip(rows, advice.changes, strict=True):
-        lines = [
-            f"{sign} {'  '.join(options)}"
-            for sign, options in (("+", change.options), ("-", change.without))
-            if options
-        ]
-        lines += filter(None, [_command(diagnosis, change.design)])
-        if lines:
+        signs = {"+": change.options, "-": change.without}
+        options = [f"{sign} {'  '.join(words)}" for sign, words in signs.items() if words]
+        if lines := [*options, *filter(None, [_command(diagnosis, change.design)])]:
             sections += [heading(row[0], "commands"), verbatim("\n".join(lines), "commands")]
     if forbidden := advice.forbidden:
         text = (
