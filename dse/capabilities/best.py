@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,8 +41,30 @@ def axis_columns(labels: Sequence[Mapping[str, Any]]) -> tuple[list[Column], str
         is_common = len(labels) > 1 and len(texts) == 1
         if is_common:
             common_values.append(f"{heading} {texts.pop()}")
-        columns.append(Column(heading, name, lambda value, name=name: label_text(name, value), hidden=is_common))
+        columns.append(Column(heading, name, functools.partial(label_text, name), hidden=is_common))
     return columns, f"same for all: {', '.join(common_values)}" if common_values else ""
+
+
+def folded(
+    labels: Sequence[Mapping[str, Any]], values: Sequence[float], folds: bool = True
+) -> tuple[list[int], list[Line]]:
+    """Return the positions of the rows to show of designs, and a line on each near-tie that a row stands for.
+
+    Args:
+        labels: of each design, name of an axis → value, the best first.
+        values: of the objective, of each design.
+        folds: False to show all designs.
+    """
+    from dse.views.near_ties import fold_near_ties
+
+    if not folds:
+        return list(range(len(labels))), []
+    rows = fold_near_ties(labels, values)
+    notes = [
+        (rank, row.note(SHORT.get(row.axis, row.axis), functools.partial(label_text, row.axis)))
+        for rank, row in enumerate(rows, start=1)
+    ]
+    return [row.first for row in rows], [Line(f"as good as row {rank}: {note}") for rank, note in notes if note]
 
 
 def reason_sections(reasons: Mapping[str, int], study: Study, has_lines: bool = True) -> list[Line | Table]:

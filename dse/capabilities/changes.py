@@ -37,6 +37,7 @@ def best_changes(explanation: Explanation) -> list[Change]:
     import numpy as np
 
     from dse.designs import replace
+    from dse.doors.study import more_is_better
     from dse.measured import evaluate_many
 
     design, study, metric = explanation.design, explanation.study, explanation.elasticity_of
@@ -52,7 +53,7 @@ def best_changes(explanation: Explanation) -> list[Change]:
         metrics = evaluate_many([design, *(replace(design, move) for move in moves)], study)
         values, memory = metrics[metric], metrics[study.memory]
         with np.errstate(all="ignore"):
-            gains = values / values[0] - 1.0 if _is_rate(metric) else 1.0 - values / values[0]
+            gains = values / values[0] - 1.0 if more_is_better(metric) else 1.0 - values / values[0]
         least = MIN_GAIN if explanation.feasible else -np.inf
         can_run = (metrics["infeasible_reason"] == 0) & np.isfinite(gains) & (gains >= least)
         order = [int(i) for i in np.argsort(-gains) if i and can_run[i]]
@@ -64,18 +65,12 @@ def best_changes(explanation: Explanation) -> list[Change]:
     return [*changes, *hardware][:MOST]
 
 
-def _is_rate(metric: str) -> bool:
-    """Return True for a metric of which more is better."""
-    from dse.views.words import MORE_IS_BETTER
-
-    return any(word in metric for word in MORE_IS_BETTER)
-
-
 def _hardware_changes(explanation: Explanation) -> Iterator[Change]:
     """Yield ten per cent more of each value of the system that improves the metric by a per cent or more."""
+    from dse.doors.study import more_is_better
     from dse.spec.axes import is_leaf
 
-    is_rate = _is_rate(explanation.elasticity_of)
+    is_rate = more_is_better(explanation.elasticity_of)
     for row in explanation.elasticities:
         factor = (1.0 + STEP) ** row.elasticity
         gain = factor - 1.0 if is_rate else 1.0 - factor

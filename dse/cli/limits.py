@@ -11,7 +11,7 @@ import numpy as np
 
 from dse.designs import catalog, design, leaf_path
 from dse.doors import STUDIES
-from dse.fleet import ROLES, Fleet, ServiceDemand, WorkerGroup, worker_settings
+from dse.fleet import ROLES, Cluster, Fleet, RunDemand, ServiceDemand, WorkerGroup, worker_settings
 from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.uncertainty.parts import MetricInterval, quantile
 from dse.measured.uncertainty.posterior import posterior
@@ -57,14 +57,65 @@ def plan_intervals(
     return {name: _plan_interval(ends[0], values[name]) for name, ends in intervals.items() if ends[0]}
 
 
-def fleet_intervals(fleet: Fleet, demand: ServiceDemand) -> dict[str, PlanInterval]:
-    """Evaluate metric → 80 % interval of times to first token and per token (s) and cost (USD/h) of a fleet."""
-    (first, token), (prompts, answers) = demand.metrics, (fleet.workers[0], fleet.workers[-1])
-    values = {first: fleet.first_token, token: fleet.token, "cost_per_device_hour": fleet.hourly}
-    designs = [_worker(workers, fleet, demand) for workers in (prompts, answers)]
-    intervals = intervals_of(designs, list(values), STUDIES["serving"])
-    ends = {name: pair[0 if name == first else 1] for name, pair in intervals.items()}
-    return {name: _plan_interval(ends[name], value) for name, value in values.items() if ends.get(name)}
+def fleet_intervals(fleets: Sequence[Fleet], demand: ServiceDemand) -> list[dict[str, PlanInterval]]:
+    """Evaluate 80 % intervals of the fleets of a plan, of all from one call of the model.
+
+    Args:
+        fleets: of the plan.
+        demand: what they serve.
+
+    Returns:
+        Of each fleet metric → interval of times to first token and per token (s), and cost (USD/h).
+    """
+    first, token = demand.metrics
+    designs = [_worker(fleet.workers[end], fleet, demand) for fleet in fleets for end in (0, -1)]
+    intervals = intervals_of(designs, [first, token, "cost_per_device_hour"], STUDIES["serving"]) if fleets else {}
+    ends = {name: pairs[0 if name == first else 1 :: 2] for name, pairs in intervals.items()}
+    return [
+        {
+            name: _plan_interval(ends[name][index], value)
+            for name, value in (
+                (first, fleet.first_token),
+                (token, fleet.token),
+                ("cost_per_device_hour", fleet.hourly),
+            )
+            if name in ends and ends[name][index]
+        }
+        for index, fleet in enumerate(fleets)
+    ]
+
+
+def cluster_intervals(clusters: Sequence[Cluster], demand: RunDemand) -> list[dict[str, PlanInterval]]:
+    """Evaluate 80 % intervals of the clusters of a plan, of all from one call of the model.
+
+    Args:
+        clusters: of the plan.
+        demand: as the plan has it.
+
+    Returns:
+        Of each cluster metric → interval of the run's time with failures (s) and its cost (USD).
+    """
+    designs = [
+        choice_of(
+            demand.workload,
+            cluster.accelerator,
+            cluster.software,
+            "training",
+            cluster.devices,
+            **{**demand.settings, **cluster.mapping, "run_tokens": demand.tokens, "global_batch": demand.global_batch},
+        )
+        for cluster in clusters
+    ]
+    metrics = ["run_time_with_failures", "cost_per_run"]
+    intervals = intervals_of(designs, metrics, STUDIES["training"]) if designs else {}
+    return [
+        {
+            name: _plan_interval(intervals[name][index], value)
+            for name, value in zip(metrics, (cluster.seconds, cluster.cost), strict=True)
+            if name in intervals and intervals[name][index]
+        }
+        for index, cluster in enumerate(clusters)
+    ]
 
 
 def cheapest_probabilities(fleets: Sequence[Fleet], demand: ServiceDemand) -> list[float]:

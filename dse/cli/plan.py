@@ -127,7 +127,7 @@ def _plan_service(
             model, names, rate, *lengths, first_limit, token_limit, max_devices, first_statistic, token_statistic
         )
     )
-    intervals = [fleet_intervals(fleet, service_plan.demand) for fleet in service_plan.fleets]
+    intervals = fleet_intervals(service_plan.fleets, service_plan.demand)
     cheapest = cheapest_probabilities(service_plan.fleets, service_plan.demand)
     if as_json:
         show.document(_document(service_plan, intervals, cheapest))
@@ -271,7 +271,9 @@ def _launch_command(workers: WorkerGroup, fleet: Fleet, demand: ServiceDemand) -
     if workers.role:
         settings["max_num_seqs"] = math.ceil(workers.in_flight / workers.degrees.get("dp", 1))
     role = f" --role {workers.role}" if workers.role else ""
-    set_options = "".join(f" --set {name}={value:.6g}" for name, value in settings.items())
+    set_options = "".join(
+        f" --set {name}={value if isinstance(value, str) else f'{value:.6g}'}" for name, value in settings.items()
+    )
     return (
         f"dse launch -w {demand.workload} -s {fleet.accelerator} -n {workers.devices} --software {fleet.software} "
         f"--for {tool.name if tool else 'vllm'}{role}{set_options}"
@@ -356,6 +358,7 @@ def _plan_training(
     as_json: bool,
 ) -> int:
     """Plan a training run, print it, and return the exit status (1 without a cluster)."""
+    from dse.cli.limits import cluster_intervals
     from dse.designs import catalog
     from dse.fleet import RunDemand, plan_run
 
@@ -365,11 +368,11 @@ def _plan_training(
     token_count = None if tokens is None else _count(tokens, "--tokens", "tokens, such as 2T")
     model = catalog.resolve("workload", workload)
     run_plan = plan_run(RunDemand(model, names, seconds, dollars, max_devices, token_count, global_batch))
-    intervals = [_cluster_intervals(cluster, run_plan) for cluster in run_plan.clusters]
+    intervals = cluster_intervals(run_plan.clusters, run_plan.demand)
     if as_json:
         clusters = [
-            cluster._asdict() | {"margins": cluster.margins(run_plan.demand), **_interval_document(cluster_intervals)}
-            for cluster, cluster_intervals in zip(run_plan.clusters, intervals, strict=True)
+            cluster._asdict() | {"margins": cluster.margins(run_plan.demand), **_interval_document(of_cluster)}
+            for cluster, of_cluster in zip(run_plan.clusters, intervals, strict=True)
         ]
         show.document(
             {
@@ -415,25 +418,6 @@ def _finite(value: float, text: str, option: str) -> float:
 def _tokens_text(count: float) -> str:
     """Format tokens in trillions or billions."""
     return f"{count / 1e12:g}T tokens" if count >= 1e12 else f"{count / 1e9:g}B tokens"
-
-
-def _cluster_intervals(cluster: Cluster, run_plan: RunPlan) -> dict[str, PlanInterval]:
-    """Evaluate metric → 80 % interval of a run's time with failures (s) and cost (USD)."""
-    from dse.cli.limits import plan_intervals
-
-    demand = run_plan.demand
-    values = {"run_time_with_failures": cluster.seconds, "cost_per_run": cluster.cost}
-    return plan_intervals(
-        demand.workload,
-        cluster.accelerator,
-        cluster.software,
-        values,
-        "training",
-        cluster.devices,
-        **cluster.mapping,
-        run_tokens=demand.tokens,
-        global_batch=demand.global_batch,
-    )
 
 
 def _print_runs(run_plan: RunPlan, intervals: Sequence[dict[str, PlanInterval]]) -> None:

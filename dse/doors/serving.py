@@ -183,14 +183,14 @@ def _rank(design: Design) -> Rank:
     return Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
 
 
-def coupled_ranks(design: Design) -> tuple[int, float]:
+def coupled_ranks(design: Design) -> tuple[Scalar, Scalar]:
     """Return (count of ranks whose prompts delay each other, share of experts in a prompt's FLOPs), 1 without coupling.
 
     Args:
-        design: one point of the design space, plain numbers as leaves.
+        design: one point of the design space.
     """
     ranks, shared = prompt_coupling(_rank(design))
-    return 1 if ranks is None else round(float(ranks)), float(shared)
+    return 1.0 if ranks is None else ranks, shared
 
 
 def step_time(design: Design, batch: Batch) -> Scalar:

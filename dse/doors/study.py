@@ -58,6 +58,31 @@ _EQUAL_CLOCKS = 1e-3
 CONSTRAINT = "constraint"
 
 
+#: Metrics to maximise, by prefix, suffix or substring of their names.
+_MORE_IS_BETTER = (
+    "tokens_per_",
+    "per_second",
+    "mfu",
+    "hfu",
+    "goodput",
+    "share_in_time",
+    "availability",
+    "probability",
+    "concurrency_limit",
+    "time_between_failures",
+    "hit_rate",
+)
+
+
+def more_is_better(metric: str) -> bool:
+    """Return True for a metric that is maximised, by its name; False for one that is minimised.
+
+    >>> more_is_better("tokens_per_second"), more_is_better("step_time")
+    (True, False)
+    """
+    return any(word in metric for word in _MORE_IS_BETTER)
+
+
 class Breakdown(NamedTuple):
     """Parts of a model's work and time at one design, empty where the study has none."""
 

@@ -1,10 +1,10 @@
 """Devices for a service or a run: pools, replicas, and the cheapest plans."""
 
 from dse.fleet.demand import ROLES, STATISTICS, Fleet, ServiceDemand, WorkerGroup, worker_settings
-from dse.fleet.launched import only_launched
 from dse.fleet.pools import MatchedPools, match
 from dse.fleet.runs import Cluster, RunDemand, RunPlan, plan_run
 from dse.fleet.service import ServicePlan, provision
+from dse.fleet.swept import only_launched, swept_designs
 from dse.fleet.workers import Match, PoolCandidate, PoolFleet
 
 __all__ = [
@@ -25,5 +25,6 @@ __all__ = [
     "only_launched",
     "plan_run",
     "provision",
+    "swept_designs",
     "worker_settings",
 ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dse.designs import calibrated, catalog
+from dse.fleet.settings import Settings
 from dse.types import Design, Precision, Serving, choice_name
 
 #: Statistics of a limit.
@@ -28,6 +30,8 @@ class ServiceDemand(NamedTuple):
     max_devices: int
     first_token_statistic: str = "mean"  #: of ``STATISTICS``
     token_statistic: str = "mean"
+    software: str = ""  #: stack of every candidate; "": the usual one of each accelerator
+    settings: Settings = MappingProxyType({})  #: leaf → value of every candidate
 
     @property
     def metrics(self) -> tuple[str, str]:
@@ -65,8 +69,8 @@ ROLES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def worker_settings(workers: WorkerGroup, demand: ServiceDemand, at_rate: bool = True) -> dict[str, float]:
-    """Return name → value of degrees, load and lengths of one of the workers, as :func:`dse.design` reads them.
+def worker_settings(workers: WorkerGroup, demand: ServiceDemand, at_rate: bool = True) -> dict[str, float | str]:
+    """Return name → value of settings, degrees, load and lengths of a worker, as :func:`dse.design` reads them.
 
     Args:
         workers: of a fleet for the demand.
@@ -78,7 +82,7 @@ def worker_settings(workers: WorkerGroup, demand: ServiceDemand, at_rate: bool =
     by_rate = at_rate and not workers.role
     load = {"request_rate": demand.rate / workers.number} if by_rate else {"concurrency": workers.in_flight}
     degrees = {name: float(value) for name, value in workers.degrees.items() if value > 1}
-    return degrees | load | {"isl": demand.prompt_tokens, "osl": demand.output_tokens}
+    return {**demand.settings, **degrees, **load, "isl": demand.prompt_tokens, "osl": demand.output_tokens}
 
 
 class Fleet(NamedTuple):

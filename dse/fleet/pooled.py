@@ -14,13 +14,14 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 import tomlkit
 
 from dse.designs import catalog, composing, leaf
 from dse.fleet import workers
 from dse.fleet.demand import DEGREES, Fleet, ServiceDemand, WorkerGroup, extrapolations, precision_of
 from dse.fleet.pools import front, swept_pools, transfer_time
+from dse.fleet.settings import set_leaves, with_settings
+from dse.fleet.swept import SweptDesigns
 from dse.fleet.workers import WORKER, Match, PoolCandidate
 from dse.io import counted
 from dse.spec.pools import from_text
@@ -53,11 +54,12 @@ class PoolDesigns(NamedTuple):
 
 def pool_designs(demand: ServiceDemand, accelerator: str) -> PoolDesigns:
     """Return the designs of both pools of one accelerator that may be the cheapest, from a sweep of them."""
-    design = composing.design(demand.workload, accelerator, n_devices=1, kind="serving")
+    design = composing.design(demand.workload, accelerator, demand.software or None, n_devices=1, kind="serving")
+    design = set_leaves(design, demand.settings)
     bandwidth = float(leaf(design, "system.scale_out.bandwidth"))
-    _, results, candidates = swept_pools(from_text(_specification(demand, accelerator, bandwidth), "plan"), "plan")
+    results, candidates = swept_pools(from_text(_specification(demand, accelerator, bandwidth), "plan"), "plan")
     priced_candidates = {name: list(_with_prices(candidates[name], results[name])) for name in candidates}
-    parameters = results["decode"].parameters.values.ravel()
+    parameters = results["decode"].columns["parameters"]
     senders = front(priced_candidates["prefill"], (*WORKER, "first_token", "cache"))
     receivers = front(priced_candidates["decode"], (*WORKER, "token", "cache"))
     return PoolDesigns(
@@ -65,9 +67,9 @@ def pool_designs(demand: ServiceDemand, accelerator: str) -> PoolDesigns:
     )
 
 
-def _with_prices(candidates: list[PoolCandidate], results: Any) -> Iterator[PoolCandidate]:
+def _with_prices(candidates: list[PoolCandidate], results: SweptDesigns) -> Iterator[PoolCandidate]:
     """Yield the candidates whose requests fit in memory, their price set to USD per request of the device-hours."""
-    hourly = np.broadcast_to(results.cost_per_device_hour.values, results.sizes["design"])
+    hourly = results.columns["cost_per_device_hour"]
     for candidate in candidates:
         if not candidate.queues:
             yield dataclasses.replace(
@@ -91,12 +93,13 @@ def _specification(demand: ServiceDemand, accelerator: str, bandwidth: float) ->
                 if factor << k <= max_concurrency
             }
         )
-        return {"axes": axes | {"concurrency": counts}}
+        return {"axes": with_settings(axes | {"concurrency": counts}, demand.settings)}
 
     return tomlkit.dumps(
         {
             "workload": {"name": demand.workload},
             "system": {"name": accelerator},
+            "software": {"name": demand.software} if demand.software else {},
             "serving": demand.request_lengths,
             "prefill": pool(_MAX_PROMPTS),
             "decode": pool(_MAX_SEQUENCES),
@@ -108,28 +111,33 @@ def _specification(demand: ServiceDemand, accelerator: str, bandwidth: float) ->
 
 def cheapest(pools: PoolDesigns, demand: ServiceDemand, accelerator: str) -> Fleet | str:
     """Return the cheapest fleet of pools (USD/h) within limits and devices, or the reason for none as a text."""
-    fleets: list[workers.PoolFleet] = []
-    receiver_counts = [
-        (pool, n_receivers) for pool in pools.receivers if (n_receivers := _fewest_workers(pool, 1, 0.0, demand))
+    receivers = [(pool, n_workers) for pool in pools.receivers if (n_workers := _fewest_workers(pool, 1, 0.0, demand))]
+    pairs = [(sender, receiver, n_receivers) for sender in pools.senders for receiver, n_receivers in receivers]
+    least_costs = [
+        _least_workers(sender, demand) * sender.price * sender.rate + n_receivers * receiver.price * receiver.rate
+        for sender, receiver, n_receivers in pairs
     ]
-    for sender in pools.senders:
-        senders_by_transfer: dict[float, int | None] = {}  # by the time of a transfer
-        for receiver, n_receivers in receiver_counts:
-            transfer_seconds = transfer_time(sender, receiver, pools.bandwidth)
-            if transfer_seconds not in senders_by_transfer:
-                senders_by_transfer[transfer_seconds] = _fewest_workers(sender, 0, transfer_seconds, demand)
-            if n_senders := senders_by_transfer[transfer_seconds]:
-                fleets.append(
-                    _fleet_at_rate(
-                        Match(sender, receiver, transfer_seconds), (n_senders, n_receivers), demand.rate, demand
-                    )
-                )
-    if not fleets:
+    senders_by_transfer: dict[tuple[int, float], int | None] = {}
+    best, best_key, fewest_devices = None, (math.inf, math.inf, 0), math.inf
+    for position in sorted(range(len(pairs)), key=least_costs.__getitem__):
+        if 3600.0 * least_costs[position] > best_key[0] * (1.0 + 1e-9):
+            break  # neither this pair nor a later one is cheaper, whatever its senders' waits need
+        sender, receiver, n_receivers = pairs[position]
+        transfer_seconds = transfer_time(sender, receiver, pools.bandwidth)
+        key = id(sender), transfer_seconds
+        if key not in senders_by_transfer:
+            senders_by_transfer[key] = _fewest_workers(sender, 0, transfer_seconds, demand)
+        if n_senders := senders_by_transfer[key]:
+            pair = Match(sender, receiver, transfer_seconds)
+            fleet = _fleet_at_rate(pair, (n_senders, n_receivers), demand.rate, demand)
+            fewest_devices = min(fewest_devices, fleet.devices)
+            fleet_key = (fleet.hourly, fleet.first_token, position)
+            if fleet.devices <= demand.max_devices and fleet_key < best_key:
+                best, best_key = fleet, fleet_key
+    if not math.isfinite(fewest_devices):
         return "no pools meet the limits"
-    affordable = [fleet for fleet in fleets if fleet.devices <= demand.max_devices]
-    if not affordable:
-        return f"pools need {counted(min(fleet.devices for fleet in fleets), 'device')} of {demand.max_devices}"
-    best = min(affordable, key=lambda fleet: (fleet.hourly, fleet.first_token))
+    if best is None:
+        return f"pools need {counted(int(fewest_devices), 'device')} of {demand.max_devices}"
     prefill, decode = _worker_groups(best)
     software = str(best.match.parts[1].labels.get("software", ""))
     return Fleet(
@@ -162,11 +170,16 @@ def _fewest_workers(pool: PoolCandidate, pool_index: int, transfer_seconds: floa
             return pool.first_token + transfer_seconds + wait <= demand.first_token_limit
         return pool.token + wait / _later_tokens(demand) <= demand.token_limit
 
-    low = max(math.ceil(demand.rate / (_UTILISATION * pool.rate) - 1e-9), 1)
+    low = _least_workers(pool, demand)
     high = max(_MAX_DEVICE_FACTOR * demand.max_devices // int(pool.devices), low)
     if not keeps_limit(high):
         return None
     return low + bisect.bisect_left(range(low, high), True, key=keeps_limit)  # more workers wait less
+
+
+def _least_workers(pool: PoolCandidate, demand: ServiceDemand) -> int:
+    """Return the number of workers of a pool below which they cannot serve the rate, whatever the waits."""
+    return max(math.ceil(demand.rate / (_UTILISATION * pool.rate) - 1e-9), 1)
 
 
 def _later_tokens(demand: ServiceDemand) -> float:

@@ -24,18 +24,14 @@ import numpy as np
 from dse.designs import leaf
 from dse.designs.records import N_DEVICES
 from dse.errors import InputError
-from dse.fleet.launched import only_launched
+from dse.fleet.swept import SweptDesigns, only_launched, swept_designs
 from dse.fleet.workers import WORKER, Match, PoolCandidate, PoolFleet, best_fleets, fleets
 from dse.spec import Expression, SweepSpec
 from dse.spec.pools import PoolsSpec, errors_of, read, varies
-from dse.sweep import Grid, execute
 from dse.sweep.grid import compose, vendors
 from dse.sweep.grid.grid import variable_name
-from dse.sweep.results.rebuilding import indices_at, singles_at
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from dse.types import Design
 
 #: Labels of a candidate besides the swept axes, if the results have them.
@@ -74,33 +70,29 @@ def match(path: str | Path) -> MatchedPools:
         InputError: for bad input, before any evaluation.
     """
     pools_spec = read(path)
-    grids, results, candidates = swept_pools(pools_spec, str(path))
+    results, candidates = swept_pools(pools_spec, str(path))
     together = _best_by_accelerator([Match(candidate, None, 0.0) for candidate in candidates.get("together", [])])
-    limits = (
-        _Limits.from_results(grids["prefill"], results["prefill"])
-        if pools_spec.transfer or pools_spec.devices
-        else None
-    )
+    limits = _Limits.from_results(results["prefill"]) if pools_spec.transfer or pools_spec.devices else None
     pools = _best_by_accelerator(_pairs(candidates["prefill"], candidates["decode"], pools_spec.transfer, limits))
-    requests, workload_axis = grids["decode"].base.workload.requests, pools_spec.specs["decode"].names.get("workload")
+    requests, workload_axis = (
+        results["decode"].grid.base.workload.requests,
+        pools_spec.specs["decode"].names.get("workload"),
+    )
     tokens = 1.0 if requests is None else float(requests.output_tokens)
     fleets = fleet_fronts(candidates, pools_spec, limits, tokens - 1.0) if pools_spec.devices else []
 
     def designs(fleet: PoolFleet) -> list[Design]:
         names = ("prefill", "decode") if fleet.match.decode else ("together",)
         return [
-            singles_at(results[name], np.array([pool.row]), grids[name])[0]
-            for name, pool in zip(names, fleet.match.parts, strict=True)
+            results[name].designs(np.array([pool.row]))[0] for name, pool in zip(names, fleet.match.parts, strict=True)
         ]
 
     workload = str(workload_axis.labels[0]) if workload_axis else ""
     return MatchedPools(pools_spec.title, together, pools, tuple(fleets), pools_spec, workload, tokens, designs)
 
 
-def swept_pools(
-    pools_spec: PoolsSpec, file: str
-) -> tuple[dict[str, Grid], dict[str, xr.Dataset], dict[str, list[PoolCandidate]]]:
-    """Return grid, feasible designs and candidates, each by name of the pool.
+def swept_pools(pools_spec: PoolsSpec, file: str) -> tuple[dict[str, SweptDesigns], dict[str, list[PoolCandidate]]]:
+    """Return feasible designs and candidates, each by name of the pool.
 
     Designs that engines do not launch are left out, unless the specification allows any option.
 
@@ -116,16 +108,15 @@ def swept_pools(
         with errors_of(name, file):
             grids[name] = compose.build(spec)
             vendors.check(grids[name])
-    results = {name: execute(grid, output=False, keep="feasible")[0] for name, grid in grids.items()}
+    results = {name: swept_designs(grid, "feasible") for name, grid in grids.items()}
     results = {
-        name: data if grids[name].spec.any_option else only_launched(data, grids[name], f"{file}: {name}")
-        for name, data in results.items()
+        name: swept if swept.grid.spec.any_option else only_launched(swept, f"{file}: {name}")
+        for name, swept in results.items()
     }
     candidates = {
         name: list(
             _candidates(
                 results[name],
-                _devices(grids[name], results[name]),
                 pools_spec.prices,
                 0.0 if name == "together" else pools_spec.transfer,
                 _swept_names(pools_spec.specs[name]),
@@ -133,7 +124,7 @@ def swept_pools(
         )
         for name in pools_spec.specs
     }
-    return grids, results, candidates
+    return results, candidates
 
 
 def fleet_fronts(
@@ -217,11 +208,11 @@ class _Limits:
     longest: np.ndarray  #: [design] limit in seconds; 0: none
 
     @classmethod
-    def from_results(cls, grid: Grid, results: xr.Dataset) -> _Limits:
+    def from_results(cls, results: SweptDesigns) -> _Limits:
         """Return the limits on the time to first token of the designs of a prefill pool."""
+        grid = results.grid
         constraints = tuple(constraint for constraint in grid.constraints if _FIRST_TOKEN in constraint.names)
-        count = results.sizes["design"]
-        values_at = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
+        count, values_at = results.size, results.leaf_values()
 
         def of_leaf(path: str) -> Any:
             return values_at[path] if path in values_at else leaf(grid.base, path)
@@ -229,7 +220,7 @@ class _Limits:
         names = {name for constraint in constraints for name in constraint.names if name != _FIRST_TOKEN}
         values = {
             name: np.broadcast_to(
-                np.asarray(results[name] if name in grid.spec.study.units else of_leaf(name), float), count
+                np.asarray(results.columns[name] if name in grid.spec.study.units else of_leaf(name), float), count
             )
             for name in names
         }
@@ -267,16 +258,14 @@ def _swept_names(spec: SweepSpec) -> tuple[str, ...]:
     return tuple(name for name in names if name not in _FIELD_LABELS)
 
 
-def _devices(grid: Grid, results: xr.Dataset) -> np.ndarray:
+def _devices(results: SweptDesigns) -> np.ndarray:
     """Return the number of devices [design] of a pool's designs."""
-    count = results.sizes["design"]
-    values = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
-    return np.broadcast_to(np.asarray(values.get(N_DEVICES, leaf(grid.base, N_DEVICES)), float), count)
+    values = results.leaf_values()
+    return np.broadcast_to(np.asarray(values.get(N_DEVICES, leaf(results.grid.base, N_DEVICES)), float), results.size)
 
 
 def _candidates(
-    results: xr.Dataset,
-    devices: np.ndarray,
+    results: SweptDesigns,
     prices: dict[str, float],
     bandwidth: float,
     swept_names: Sequence[str] = (),
@@ -286,20 +275,14 @@ def _candidates(
     The rate is limited by the links, over which each device sends or receives its share of keys and values at
     ``bandwidth`` B/s; 0 counts no transfer. ``prices`` are accelerator → USD/s of a device; empty for none.
     """
-    count = results.sizes["design"]
-
-    def column(name: str) -> np.ndarray:
-        return np.broadcast_to(results[name].values, count)
-
-    accelerators = [
-        str(accelerator) for accelerator in column("accelerator" if "accelerator" in results.coords else "system")
-    ]
+    columns, devices = results.columns, _devices(results)
+    accelerators = [str(slug) for slug in columns["accelerator" if "accelerator" in columns else "system"]]
     missing = next((accelerator for accelerator in accelerators if prices and accelerator not in prices), None)
     if missing is not None:
         raise InputError("pools.prices", f"none of {missing}", ", ".join(prices), "state one for every accelerator")
-    labels = {name: column(name) for name in dict.fromkeys((*_LABELS, *swept_names)) if name in results.coords}
+    labels = {name: columns[name] for name in dict.fromkeys((*_LABELS, *swept_names)) if name in columns}
     rate, watts, first_token, token, cache, concurrency_limits = (
-        column(name).astype(float)
+        columns[name].astype(float)
         for name in (
             "requests_per_second",
             "provisioned_power",
@@ -310,7 +293,7 @@ def _candidates(
         )
     )
     degrees = [
-        column(name).astype(float) if name in results.coords else np.ones(count) for name in ("dp", "concurrency")
+        columns[name].astype(float) if name in columns else np.ones(results.size) for name in ("dp", "concurrency")
     ]
     sequences = np.maximum(degrees[1] / degrees[0], 1.0)
     if bandwidth:

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import tomlkit
 
-from dse.designs import calibrated, catalog
+from dse.designs import calibrated, catalog, leaf_value
+from dse.designs.records import N_DEVICES
 from dse.errors import InputError
+from dse.fleet.settings import PlanProgress, Progress, Settings, foreign_stack, read_settings, with_settings
+from dse.fleet.swept import swept_designs
 from dse.io import counted, digits, duration
 from dse.spec import sweep as specs
-from dse.sweep import execute
+from dse.sweep.grid import compose
 
 #: Fewest devices, and parts of a mapping that are shown.
 _MIN_DEVICES, DEGREES = 8, ("tp", "pp", "dp", "ep", "virtual_stages", "micro_batch", "recompute")
@@ -43,6 +47,8 @@ class RunDemand(NamedTuple):
     max_devices: int
     tokens: float | None = None  #: of the run; None: those of the model's file
     global_batch: int | None = None  #: sequences; None: those of the model's file
+    software: str = ""  #: stack of every candidate; "": the usual one of each accelerator
+    settings: Settings = MappingProxyType({})  #: leaf → value of every candidate
 
 
 class Cluster(NamedTuple):
@@ -73,17 +79,26 @@ class RunPlan(NamedTuple):
     batch_tokens: float  #: tokens of a global batch
 
 
-def plan_run(demand: RunDemand) -> RunPlan:
+#: Leaf that a plan decides → what states it instead.
+_DECIDED = {
+    N_DEVICES: "limit it by --max-devices",
+    "workload.global_batch": "state it by --global-batch",
+    "workload.run_tokens": "state it by --tokens",
+}
+
+
+def plan_run(demand: RunDemand, progress: Progress | None = None) -> RunPlan:
     """Return the cheapest cluster of each accelerator within the limits, or the fastest without a time limit.
 
     Args:
-        demand: model, limits, names of the catalogue.
+        demand: model, limits, at least one, names of the catalogue.
+        progress: called with the state of the plan.
 
     Returns:
         The plan; no cluster where no accelerator keeps the limits.
 
     Raises:
-        InputError: for unknown names, numbers that are not positive, and no limit.
+        InputError: for unknown names, numbers that are not positive, settings of what the plan decides, and no limit.
     """
     options = {
         "seconds": "--in",
@@ -107,16 +122,36 @@ def plan_run(demand: RunDemand) -> RunPlan:
     global_batch, tokens = demand.global_batch or model.get("global_batch"), demand.tokens or model.get("run_tokens")
     if tokens is None:
         raise InputError("--tokens", f"none, and none in the file of {demand.workload}", "tokens of the run", "add it")
-    demand = demand._replace(accelerators=tuple(slugs), global_batch=int(global_batch or _BATCH), tokens=float(tokens))
-    runs = {slug: _runs(demand, slug) for slug in demand.accelerators}
-    results = {slug: _cheapest(runs[slug], demand, slug) for slug in demand.accelerators}
+    demand = demand._replace(
+        accelerators=tuple(slugs),
+        global_batch=int(global_batch or _BATCH),
+        tokens=float(tokens),
+        software=demand.software and catalog.resolve("software", demand.software, "--software"),
+        settings=read_settings(demand.settings, False, _DECIDED),
+    )
+    without = {slug: reason for slug in demand.accelerators if (reason := foreign_stack(demand.software, slug))}
+    runs = _all_runs(
+        demand, [slug for slug in demand.accelerators if slug not in without], progress or (lambda _: None)
+    )
+    results = {slug: _cheapest(columns, demand, slug) for slug, columns in runs.items()}
     clusters = sorted(
         (cluster for cluster in results.values() if isinstance(cluster, Cluster)),
         key=lambda cluster: _criterion(cluster, demand),
     )
-    without = {slug: reason for slug, reason in results.items() if isinstance(reason, str)}
-    batch_tokens = float(global_batch or _BATCH) * float(model["seq_len"])
+    without |= {slug: reason for slug, reason in results.items() if isinstance(reason, str)}
+    seq_len = leaf_value("workload.seq_len", demand.settings.get("seq_len", model["seq_len"]))
+    batch_tokens = float(global_batch or _BATCH) * seq_len
     return RunPlan(demand, clusters, without, list(_changes(runs, demand, clusters)), batch_tokens)
+
+
+def _all_runs(demand: RunDemand, slugs: list[str], progress: Progress) -> dict[str, dict[str, np.ndarray]]:
+    """Return accelerator → columns of its mappings, and report each that is done."""
+    runs = dict[str, dict[str, np.ndarray]]()
+    progress(PlanProgress(0, len(slugs), ""))
+    for slug in slugs:
+        runs[slug] = _runs(demand, slug)
+        progress(PlanProgress(len(runs), len(slugs), slug))
+    return runs
 
 
 def _criterion(cluster: Cluster, demand: RunDemand) -> float:
@@ -142,7 +177,8 @@ def _specification(demand: RunDemand, slug: str) -> str:
         {
             "workload": {"name": demand.workload, "run_tokens": demand.tokens, "global_batch": demand.global_batch},
             "system": {"name": slug},
-            "axes": axes,
+            "software": {"name": demand.software} if demand.software else {},
+            "axes": with_settings(axes, demand.settings),
             "constraints": {"all": ["fits_probability >= 0.9"]},
             "output": {"keep": "feasible", "money": True, "run": True},
         }
@@ -151,7 +187,7 @@ def _specification(demand: RunDemand, slug: str) -> str:
 
 def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
     """Return column → values [design] of all mappings that can run; ``seconds`` and ``cost`` (USD) include failures."""
-    data, _ = execute(specs.from_text(_specification(demand, slug), "plan"), output=False)
+    swept = swept_designs(compose.build(specs.from_text(_specification(demand, slug), "plan")))
     names = (
         "run_time",
         "run_time_with_failures",
@@ -162,8 +198,7 @@ def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
         "software",
         *DEGREES,
     )
-    count = data.sizes["design"]
-    columns = {name: np.broadcast_to(data[name].values, count) for name in names if name in data}
+    columns = swept.pick(names)
     columns["seconds"] = columns["run_time_with_failures"].astype(float)
     columns["cost"] = columns["cost_per_run"] * columns["seconds"] / np.maximum(columns["run_time"], 1e-9)
     return columns
@@ -227,7 +262,7 @@ def _changes(runs: dict[str, dict[str, np.ndarray]], demand: RunDemand, clusters
         limit = getattr(demand, field)
         for factor in factors if math.isfinite(limit) else ():
             changed_demand = demand._replace(**{field: factor * limit})
-            results = (_cheapest(runs[slug], changed_demand, slug) for slug in demand.accelerators)
+            results = (_cheapest(columns, changed_demand, slug) for slug, columns in runs.items())
             changed_clusters = [result for result in results if isinstance(result, Cluster)]
             if not changed_clusters:
                 yield f"{limit_names[field]} x {factor:g}: no cluster"

@@ -15,13 +15,14 @@ import numpy as np
 import tomlkit
 
 from dse.designs import catalog
+from dse.designs.records import N_DEVICES
 from dse.errors import InputError
 from dse.fleet import pooled
 from dse.fleet.demand import DEGREES, Fleet, ServiceDemand, WorkerGroup, extrapolations, precision_of
-from dse.fleet.launched import launch_mask
+from dse.fleet.settings import PlanProgress, Progress, foreign_stack, read_settings, with_settings
+from dse.fleet.swept import swept_designs
 from dse.io import counted, digits, seconds
 from dse.spec import sweep as specs
-from dse.sweep import execute
 from dse.sweep.grid import compose
 
 #: Changed demands whose effect is shown: field → factors.
@@ -56,17 +57,32 @@ class ServicePlan(NamedTuple):
     changes: list[str]
 
 
-def provision(demand: ServiceDemand) -> ServicePlan:
+#: Leaf that a plan decides → what states it instead.
+_DECIDED = {
+    "workload.requests.request_rate": "state it by --rate",
+    "workload.requests.prompt_tokens": "state it by --isl",
+    "workload.requests.output_tokens": "state it by --osl",
+    "workload.requests.first_token_limit": "state it by --ttft",
+    "workload.requests.token_limit": "state it by --tpot",
+    "workload.requests.concurrency": "leave it out: the plan looks for it",
+    "workload.requests.load": "leave it out: it differs between workers",
+    "workload.requests.prefix_share": "leave it out: it differs between workers",
+    N_DEVICES: "limit it by --max-devices, or set tp and dp",
+}
+
+
+def provision(demand: ServiceDemand, progress: Progress | None = None) -> ServicePlan:
     """Return the cheapest replicas and the cheapest pools of each accelerator for a demand.
 
     Args:
         demand: rate, lengths and limits, at least one; names of the catalogue.
+        progress: called with the state of the plan.
 
     Returns:
         The plan; no fleet where no accelerator serves the demand.
 
     Raises:
-        InputError: for unknown names and numbers that are not positive.
+        InputError: for unknown names, numbers that are not positive, and settings of what the plan decides.
     """
     if not demand.limits:
         raise InputError("dse plan --serving", "no limit of latency", "--ttft, --tpot or both", "add --tpot 50ms")
@@ -77,17 +93,31 @@ def provision(demand: ServiceDemand) -> ServicePlan:
     if not demand.accelerators:
         raise InputError("--on", "no name", "accelerators of the catalogue", "see: dse catalog list accelerator")
     slugs = [catalog.resolve("accelerator", name, "--on") for name in demand.accelerators]
-    demand = demand._replace(accelerators=tuple(dict.fromkeys(slugs)))
-    candidates = {
-        name: _AcceleratorDesigns(demand, name, replicas) for name, replicas in swept_replicas(demand).items()
-    }
+    demand = demand._replace(
+        accelerators=tuple(dict.fromkeys(slugs)),
+        software=demand.software and catalog.resolve("software", demand.software, "--software"),
+        settings=read_settings(demand.settings, True, _DECIDED),
+    )
+    without = {name: reason for name in demand.accelerators if (reason := foreign_stack(demand.software, name))}
+    names = tuple(name for name in demand.accelerators if name not in without)
+    candidates = _candidates(demand._replace(accelerators=names), progress or (lambda _: None)) if names else {}
     fleets_and_reasons = {name: designs.fleets(demand) for name, designs in candidates.items()}
     fleets = sorted(
         (candidate for accelerator_fleets, _ in fleets_and_reasons.values() for candidate in accelerator_fleets),
         key=lambda fleet: fleet.hourly,
     )
-    without = {name: reason for name, (_, reason) in fleets_and_reasons.items() if reason}
+    without |= {name: reason for name, (_, reason) in fleets_and_reasons.items() if reason}
     return ServicePlan(demand, fleets, without, list(_changes(candidates, demand, fleets)))
+
+
+def _candidates(demand: ServiceDemand, progress: Progress) -> dict[str, _AcceleratorDesigns]:
+    """Return accelerator → its designs, and report each that is done."""
+    total, candidates = len(demand.accelerators), dict[str, _AcceleratorDesigns]()
+    progress(PlanProgress(0, total, ""))
+    for name, replicas in swept_replicas(demand).items():
+        candidates[name] = _AcceleratorDesigns(demand, name, replicas)
+        progress(PlanProgress(len(candidates), total, name))
+    return candidates
 
 
 class _AcceleratorDesigns:
@@ -154,8 +184,9 @@ def _specification(demand: ServiceDemand) -> str:
         {
             "workload": {"name": demand.workload},
             "system": {"name": demand.accelerators[0]},
+            "software": {"name": demand.software} if demand.software else {},
             "serving": demand.request_lengths,
-            "axes": axes,
+            "axes": with_settings(axes, demand.settings),
             "output": {"keep": "all", "money": True, "tails": True},
         }
     )
@@ -164,10 +195,10 @@ def _specification(demand: ServiceDemand) -> str:
 def swept_replicas(demand: ServiceDemand) -> dict[str, dict[str, np.ndarray]]:
     """Return accelerator → column → values [design] of all replicas, with masks ``possible`` and ``feasible``."""
     grid = compose.build(specs.from_text(_specification(demand), "plan"))
-    data, _ = execute(grid, output=False)
-    is_launched = launch_mask(data, grid).variable
-    is_possible = data.infeasible_reason.variable.astype(int) & ~int(grid.spec.study.hypothetical) == 0
-    data["possible"], data["feasible"] = is_possible & is_launched, data.feasible.variable.astype(bool) & is_launched
+    swept = swept_designs(grid)
+    columns, is_launched = swept.columns, swept.launched
+    is_possible = columns["infeasible_reason"].astype(int) & ~int(grid.spec.study.hypothetical) == 0
+    columns["possible"], columns["feasible"] = is_possible & is_launched, columns["feasible"].astype(bool) & is_launched
     metrics = (
         "feasible",
         "possible",
@@ -178,17 +209,13 @@ def swept_replicas(demand: ServiceDemand) -> dict[str, dict[str, np.ndarray]]:
         "requests_in_flight",
         "utilisation",
     )
-    names = [*metrics, "n_devices", "request_rate", "software", *(name for name in DEGREES if name in data)]
-    dims = data.requests_per_second.dims
+    names = [*metrics, "n_devices", "request_rate", "software", *DEGREES]
     columns_by_accelerator = {}
     for slug in demand.accelerators:
-        accelerator_data = data.sel(accelerator=slug) if "accelerator" in dims else data
-        template = accelerator_data.requests_per_second
-        columns_by_accelerator[slug] = {
-            name: np.ravel(accelerator_data[name].broadcast_like(template).transpose(*template.dims).values)
-            for name in names
-        }
-        columns_by_accelerator[slug]["precision"] = np.full(template.size, precision_of(grid.base))
+        of_slug = swept.take(columns["accelerator"] == slug)
+        columns_by_accelerator[slug] = of_slug.pick(names)
+        first = of_slug.designs(np.arange(1))[0] if of_slug.size else grid.base
+        columns_by_accelerator[slug]["precision"] = np.full(of_slug.size, precision_of(first))
     return columns_by_accelerator
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 #: Style of tables, whose cells are right-aligned but for those of class ``left``.
 STYLE = (
-    ".dse table{border-collapse:collapse;margin:.3em 0}.dse td,.dse th{padding:.1em .6em;text-align:right;"
+    ".dse table{font-size:inherit;border-collapse:collapse;margin:.3em 0}"
+    ".dse td,.dse th{padding:.1em .6em;text-align:right;"
     "vertical-align:top}.dse .left{text-align:left}.dse thead th{border-bottom:1px solid currentColor}"
 )
 

@@ -26,7 +26,7 @@ from dse.sweep.grid.grid import variable_name
 from dse.sweep.results import writing
 from dse.sweep.results.catalogue_numbers import label_numbers
 from dse.sweep.results.dataset import described
-from dse.sweep.results.files import Labelled, Variable
+from dse.sweep.results.labelled import Labelled, Variable
 from dse.sweep.results.labels import coordinate, labels
 from dse.sweep.results.provenance import provenance
 from dse.sweep.results.schema import CAUTIONS

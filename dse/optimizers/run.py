@@ -43,7 +43,7 @@ from dse.spec.search import read
 from dse.sweep.evaluation import stoppable
 from dse.sweep.grid import vendors
 from dse.sweep.results import files as results, writing
-from dse.sweep.results.files import Labelled
+from dse.sweep.results.labelled import Labelled
 from dse.sweep.store.parts import lock_output, parts_folder
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ class Option:
     terminal: Any = None  #: type in a command line where it is another one
     terminal_default: Any = REQUIRED  #: default in a command line where it is another one
     is_needed: bool = False  #: in a command line, which has no default then
-    python: Any = None  #: type in Python where it is another one
+    python: Any = None  #: type in Python where it is another one; of a document, whose path a text is
     gathers: bool = False  #: in Python other keywords are values of it: leaves of a design, sections of a document
     section: str = ""  #: heading of the page of options
     local: str = ""  #: reason why HTTP and MCP do not have it; a file says so by its type
@@ -143,7 +143,7 @@ OfferAny = Annotated[
 ShowProgress = Annotated[
     bool | Callable[..., None] | None,
     Option(
-        "Show progress on standard error [default: in terminals and notebooks].",
+        "Show progress on standard error, or in a notebook.",
         flag="--progress/--no-progress",
         terminal=bool,
         terminal_default=True,
@@ -167,7 +167,7 @@ Output = Annotated[
 Specification = Annotated[
     Path | Mapping[str, Any],
     Option(
-        "Specification, example:NAME, or its sections as a dictionary.",
+        "Specification, or example:NAME; in Python and requests its sections as a dictionary.",
         is_argument=True,
         metavar="SPEC.toml",
         terminal=Path,

@@ -61,9 +61,22 @@ def print_report(report: Report, shown: Sequence[str] = ()) -> None:
 def plain_text(report: Report, shown: Sequence[str] = (), width: int = _FILE_WIDTH) -> str:
     """Return a report as text without colours, with its notes at the end."""
     out = io.StringIO()
-    _print_sections(_Console(file=out, width=width, color_system=None), report, shown)
+    text_console = _Console(file=out, width=width, color_system=None, force_jupyter=False)
+    _print_sections(text_console, report, shown)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     return "\n".join([*lines, *report.notes]).strip("\n")
+
+
+def recorded(report: Report, width: int) -> Console:
+    """Return a console of ``width`` columns that has recorded a report, for its export.
+
+    Args:
+        report: what it has printed.
+        width: columns.
+    """
+    out = _Console(file=io.StringIO(), width=width, record=True, force_terminal=True)
+    _print_sections(out, report, ())
+    return out
 
 
 def _print_sections(out: Console, report: Report, shown: Sequence[str]) -> None:
@@ -120,7 +133,7 @@ def print_table(out: Console, table: Table) -> None:
             )
         for row in cells:
             rich_table.add_row(*(Text(row[i]) for i in part))
-        _print_unwrapped(out, rich_table, sum(widths[i] + _GAP for i in part))
+        _print_unwrapped(out, rich_table, sum(widths[i] + _GAP for i in part) - _GAP)
 
 
 def _parts(columns: Sequence[Column], widths: Sequence[int], width: int, keys: int) -> list[list[int]]:

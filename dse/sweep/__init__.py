@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dse.sweep.reduce.keep import BlockResult
     from dse.sweep.results.files import open_results
     from dse.sweep.results.summary import BestDesign, Summary
-    from dse.sweep.run import execute, perform, perform_shard
+    from dse.sweep.run import execute, labelled_designs, perform, perform_shard
     from dse.sweep.store.manifest import Shard
 else:
 
@@ -45,6 +45,7 @@ __all__ = [
     "SweepSpec",
     "execute",
     "from_text",
+    "labelled_designs",
     "merge",
     "open_results",
     "perform",

@@ -31,7 +31,7 @@ from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.results import writing
-from dse.sweep.results.files import Labelled
+from dse.sweep.results.labelled import Labelled
 from dse.sweep.store import manifest
 from dse.sweep.store.manifest import Manifest, Shard
 from dse.sweep.store.parts import PartStore, stored_ranges

@@ -19,7 +19,7 @@ from dse.sweep.job import plan
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.results import dataset as datasets, summary as summaries
-from dse.sweep.results.files import Labelled
+from dse.sweep.results.labelled import Labelled
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest as manifests
 from dse.sweep.store.parts import PartStore, lock_output, parts_folder, stored_ranges

@@ -28,7 +28,7 @@ from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.results import dataset as datasets, files as results, summary as summaries
-from dse.sweep.results.files import Labelled
+from dse.sweep.results.labelled import Labelled
 from dse.sweep.results.summary import Summary
 from dse.sweep.store.manifest import Shard
 from dse.sweep.store.parts import clear_up, lock_output, parts_folder
@@ -107,7 +107,29 @@ def perform(spec: Source, output: str | Path | bool | None = None, **options: An
     return labelled, dataclasses.replace(summary, seconds=seconds)
 
 
-def perform_shard(spec: Source, shard: Shard, output: str | Path | None = None, **options: Any) -> Summary:
+def labelled_designs(spec: Source, **options: Any) -> Labelled:
+    """Run a sweep for its designs alone: labelled arrays without summary, cautions and attributes, and no file.
+
+    Args:
+        spec: path of a specification, its sections as a dictionary, a specification, or a grid.
+        **options: other fields of :class:`~dse.sweep.job.RunOptions` than ``output``.
+
+    Returns:
+        Labelled arrays, as of :func:`perform`.
+
+    Raises:
+        InputError: for bad input, before any evaluation.
+
+    >>> labelled_designs("sweeps/megatron_1t_4096_a100.toml", keep="top:3").sizes
+    {'design': 3}
+    """
+    job = prepare_job(spec, RunOptions(False, **options))
+    with contextlib.ExitStack() as stack:
+        evaluation = _evaluate_in_process(job, stack)
+    return datasets.build(job.grid, job.keep, evaluation.part, {}, job.options.judge)
+
+
+def perform_shard(spec: Source, shard: Shard, output: str | Path | bool | None = None, **options: Any) -> Summary:
     """Evaluate one shard of a sweep and return its numbers; :func:`dse.sweep.merge` joins shards.
 
     Args:

@@ -146,19 +146,31 @@ def _parts_text(explanation: Explanation, total: str) -> str:
 
 
 def _bound_text(explanation: Explanation) -> str:
-    """Return a line on what bounds kernels, with the longest of them, and on the host."""
-    seconds_by_bound: dict[str, float] = {}
-    longest = sorted(explanation.operators, key=lambda row: -(row.forward_time + row.backward_time))
-    total = sum(row.forward_time + row.backward_time for row in explanation.operators)
+    """Return a line on what bounds engine steps, or the kernels of a micro-batch with the longest of them."""
+    if explanation.phases:
+        return "bound by " + "; ".join(
+            f"{name}: {_shares_text({part.name: part.share for part in parts})}"
+            for name, parts in explanation.phases.items()
+        )
+    mapping, layers = explanation.design.mapping, float(explanation.design.workload.n_layers)
+    seconds_by_bound, seconds_by_name = dict[str, float](), dict[str, float]()
     for row in explanation.operators:
+        count = 1.0 if row.section in ("embedding", "head") else layers / float(mapping.pp)
         for time, bound in ((row.forward_time, row.forward_bound), (row.backward_time, row.backward_bound)):
-            seconds_by_bound[bound] = seconds_by_bound.get(bound, 0.0) + time
+            seconds_by_bound[bound] = seconds_by_bound.get(bound, 0.0) + count * time
+            seconds_by_name[row.name] = seconds_by_name.get(row.name, 0.0) + count * time
+    total = sum(seconds_by_bound.values())
     if not total:
         return "bound: no kernel takes time"
-    shares = sorted(((bound, time / total) for bound, time in seconds_by_bound.items()), key=lambda pair: -pair[1])
-    text = ", ".join(f"{bound} {100.0 * share:.0f} %" for bound, share in shares if share >= 5e-3)
-    name = f"{_words(longest[0].name)} ({longest[0].section})"
-    return f"bound of kernels: {text}; the longest: {name}{_host_text(explanation)}"
+    shares = _shares_text({bound: time / total for bound, time in seconds_by_bound.items()})
+    longest = sorted(seconds_by_name, key=lambda name: -seconds_by_name[name])[:2]
+    return f"kernels bound by {shares}; the longest: {', '.join(map(_words, longest))}{_host_text(explanation)}"
+
+
+def _shares_text(shares: Mapping[str, float]) -> str:
+    """Return names with their shares of half a per cent or more, the largest first."""
+    order = sorted((name for name in shares if shares[name] >= 5e-3), key=lambda name: -shares[name])
+    return ", ".join(f"{_words(name)} {100.0 * shares[name]:.0f} %" for name in order)
 
 
 def _host_text(explanation: Explanation) -> str:

@@ -1,4 +1,4 @@
-"""Short names of axes, texts of their values, senses and shares of metrics: common to tables, figures and messages."""
+"""Short names of axes, texts of their values, and shares among metrics: common to tables, figures and messages."""
 
 from __future__ import annotations
 
@@ -29,20 +29,6 @@ SHORT = {
     "offload_activations": "offload a",
     "offload_optimizer": "offload o",
 }
-
-#: Metrics to maximise, by prefix, suffix or substring of their names.
-MORE_IS_BETTER = (
-    "tokens_per_",
-    "per_second",
-    "mfu",
-    "hfu",
-    "goodput",
-    "share_in_time",
-    "availability",
-    "fits_probability",
-    "concurrency_limit",
-    "time_between_failures",
-)
 
 #: Metrics in per cent.
 IN_PER_CENT = (

@@ -6,18 +6,19 @@ Each candidate has the effects of the decision's factors on what it would show, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from dse.designs import leaf, replace
-from dse.doors import Study
+from dse.doors import ScalarFunction, Study
 from dse.io import counted
 from dse.lab.decide.worth import MeasurementCandidate
 from dse.measured.decisions.evidence import RUN_DEVIATION
-from dse.measured.uncertainty.kernel_times import MODEL_ERROR, collective_time, kernel_time, perturbed_times
+from dse.measured.uncertainty.kernel_times import MODEL_ERROR, TimedCollective, TimedKernel, perturbed_times
 from dse.measured.uncertainty.posterior import Choice, Posterior, posterior
 from dse.measured.uncertainty.spreads import Spreads
 from dse.model import generated
@@ -25,12 +26,9 @@ from dse.tools import TOOLS, launch, measuring
 from dse.tools.runs import stack_tool
 from dse.types import (
     Design,
-    Message,
     MessageKind,
     OperatorKind,
     Precision,
-    Scalar,
-    System,
     Work,
     choice_name,
 )
@@ -153,7 +151,7 @@ class _KernelCase(NamedTuple):
 
     kind: str
     name: str
-    time: Callable[[System], Scalar]  #: seconds on a system
+    timed: TimedKernel | TimedCollective
     line: str
     row: dict[str, str]
 
@@ -181,7 +179,7 @@ def kernels(
     system_spreads = {path: factors for path, factors in spreads.items() if path.startswith("system.")}
     if not cases or not system_spreads:
         return []
-    logs, slopes = perturbed_times(base, system_spreads, [case.time for case in cases])
+    logs, slopes = perturbed_times(base, system_spreads, [case.timed for case in cases])
     candidates = []
     for i, case in enumerate(cases):
         effects = {key: float(slope[i]) for key, slope in slopes.items() if slope[i]}
@@ -214,20 +212,43 @@ _DTYPES = {Precision.bf16: "bfloat16", Precision.fp16: "float16", Precision.fp8:
 def _kernel_cases(design: Design, base: Design, machine: Machine, study: Study) -> Iterator[_KernelCase]:
     """Yield the matrix products and attention of a design, the largest first, then its collectives."""
     precision, serves = float(design.mapping.precision), study.name == "serving"
-    step = study.breakdown(generated(design))
-    present_operators = [o for operators in step.sections.values() for o in operators if float(o.present)]
-    for o in sorted(present_operators, key=lambda o: -float(o.forward.flops)):
-        work = jax.tree.map(float, o.forward)
+    (operators, messages), (operator_kinds, message_kinds) = _ledger(study)(design)
+    present_operators = [
+        (kind, jax.tree.map(float, work))
+        for kind, (present, work) in zip(operator_kinds, operators, strict=True)
+        if float(present)
+    ]
+    for operator_kind, work in sorted(present_operators, key=lambda operator: -operator[1].flops):
         sizes = (work.rows, work.columns, work.depth)
         if not np.all(np.isfinite(sizes)):
             continue
-        code = float(Precision.bf16) if o.kind is OperatorKind.matrix_16 else precision
-        if o.kind in (OperatorKind.matrix, OperatorKind.matrix_16) and work.batch == 1.0 and min(sizes) > 1.0:
+        code = float(Precision.bf16) if operator_kind is OperatorKind.matrix_16 else precision
+        if operator_kind in (OperatorKind.matrix, OperatorKind.matrix_16) and work.batch == 1.0 and min(sizes) > 1.0:
             if (dtype := _DTYPES.get(Precision(int(code)))) is not None:
                 yield _product_case(work, code, dtype, machine, serves)
-        elif o.kind in (OperatorKind.flash, OperatorKind.context) and design.workload.latent is None:
-            yield _attention_case(design, work, o.kind, code, machine, serves)
-    yield from _collective_cases(step.messages, base, machine)
+        elif operator_kind in (OperatorKind.flash, OperatorKind.context) and design.workload.latent is None:
+            yield _attention_case(design, work, operator_kind, code, machine, serves)
+    yield from _collective_cases(message_kinds, messages, base, machine)
+
+
+@functools.cache
+def _ledger(study: Study) -> ScalarFunction:
+    """Return the function of a design that gives its operators and messages as numbers, and their kinds.
+
+    Operators are (present, work of the forward), messages (times, members of the group, bytes of a piece).
+    """
+
+    def ledger(design: Design) -> tuple[Any, Any]:
+        step = study.breakdown(generated(design))
+        operators = [o for operators in step.sections.values() for o in operators]
+        sizes = [
+            (message.times, message.group.size, (message.size + message.inter_domain) / message.pieces)
+            for message in step.messages
+        ]
+        kinds = [o.kind for o in operators], [message.kind for message in step.messages]
+        return ([(o.present, o.forward) for o in operators], sizes), kinds
+
+    return ScalarFunction(ledger, f"kernels of {study.name}" if study.is_builtin else None)
 
 
 def _product_case(work: Work, code: float, dtype: str, machine: Machine, serves: bool) -> _KernelCase:
@@ -236,7 +257,7 @@ def _product_case(work: Work, code: float, dtype: str, machine: Machine, serves:
     row = {"system": machine.accelerator, "dtype": dtype, "m": m, "n": n, "k": k, "latency_ms": ""}
     line = measuring.gemm(float(m), float(n), float(k), dtype)
     return _KernelCase(
-        "gemm", f"GEMM {m} x {n} x {k}, {dtype}", kernel_time(OperatorKind.matrix, work, code, serves), line, row
+        "gemm", f"GEMM {m} x {n} x {k}, {dtype}", TimedKernel(OperatorKind.matrix, work, code, serves), line, row
     )
 
 
@@ -265,13 +286,15 @@ def _attention_case(
     }
     name = f"attention of {batch:g} x {counted(tokens, 'token')}, {counted(heads, 'head')} of {size:g}"
     line = measuring.attention(batch, tokens, heads, groups, size)
-    return _KernelCase("attention", name, kernel_time(kind, work, code, serves), line, row)
+    return _KernelCase("attention", name, TimedKernel(kind, work, code, serves), line, row)
 
 
-def _collective_cases(messages: Sequence[Message], base: Design, machine: Machine) -> Iterator[_KernelCase]:
-    """Yield the collectives whose groups fit on the machine and in a domain of it."""
+def _collective_cases(
+    kinds: Sequence[MessageKind], messages: Sequence[Sequence[Any]], base: Design, machine: Machine
+) -> Iterator[_KernelCase]:
+    """Yield the collectives whose groups fit on the machine and in a domain of it; messages as of :func:`_ledger`."""
     max_members = min(float(machine.devices), float(base.system.scale_up.domain))
-    for name, kind, members, size in _message_sizes(messages):
+    for name, kind, members, size in _message_sizes(kinds, messages):
         members = min(members, max_members)
         if members > 1.0 and size > 1.0:
             row = {
@@ -285,7 +308,7 @@ def _collective_cases(messages: Sequence[Message], base: Design, machine: Machin
             yield _KernelCase(
                 "collective",
                 f"{name.replace('_', ' ')} of {_bytes(size)} among {members:g} devices",
-                collective_time(kind, size, members),
+                TimedCollective(kind, size, members),
                 measuring.collective(name, size, members),
                 row,
             )
@@ -305,16 +328,13 @@ _COLLECTIVES: dict[MessageKind, str] = {
 }
 
 
-def _message_sizes(messages: Sequence[Message]) -> Iterator[tuple[str, MessageKind, float, float]]:
+def _message_sizes(
+    kinds: Sequence[MessageKind], messages: Sequence[Sequence[Any]]
+) -> Iterator[tuple[str, MessageKind, float, float]]:
     """Yield the name of a collective in tables, its kind, members and bytes, of each message that a device sends."""
-    for message in messages:
-        if float(message.times) > 0.0 and (name := _COLLECTIVES.get(message.kind)):
-            yield (
-                name,
-                message.kind,
-                float(message.group.size),
-                float((message.size + message.inter_domain) / message.pieces),
-            )
+    for kind, (times, members, size) in zip(kinds, messages, strict=True):
+        if float(times) > 0.0 and (name := _COLLECTIVES.get(kind)):
+            yield name, kind, float(members), float(size)
 
 
 # Runs as lines and rows

@@ -33,7 +33,7 @@ from dse.lab.fits.usage import usage_line
 from dse.measured import KINDS, Comparison, Skip, kind_of, read_table
 from dse.measured.decisions.evidence import RUN_DEVIATION, compared_rows, figure_of_row, gain_of
 from dse.measured.kernels import Kernel, read as read_kernels
-from dse.measured.uncertainty.kernel_times import MODEL_ERROR, collective_time, kernel_time, perturbed_times
+from dse.measured.uncertainty.kernel_times import MODEL_ERROR, TimedCollective, TimedKernel, perturbed_times
 from dse.measured.uncertainty.posterior import Choice, posterior, shared_key
 from dse.measured.uncertainty.rows import choice_of
 from dse.measured.uncertainty.spreads import Factor, Spreads, present_spreads, spreads_of, total_deviation
@@ -327,13 +327,13 @@ def _device_errors(device: str, rows: Sequence[tuple[Kernel, str]]) -> RowErrors
         if path.startswith("system.")
     }
     timed = [
-        (kernel_row, source, time)
+        (kernel_row, source, kernel)
         for kernel_row, source in rows
-        if (time := _kernel_time(kernel_row, base)) is not None
+        if (kernel := _timed_kernel(kernel_row, base)) is not None
     ]
     if not timed or not spreads:
         return None
-    logs, effects = perturbed_times(base, spreads, [time for *_, time in timed])
+    logs, effects = perturbed_times(base, spreads, [kernel for *_, kernel in timed])
     measured = np.log([kernel_row.measured for kernel_row, *_ in timed])
     noise = np.array([MODEL_ERROR[kernel_row.kind] for kernel_row, *_ in timed])
     return RowErrors(
@@ -341,16 +341,16 @@ def _device_errors(device: str, rows: Sequence[tuple[Kernel, str]]) -> RowErrors
     )
 
 
-def _kernel_time(kernel_row: Kernel, base: Design) -> Any:
-    """Return the function system → predicted seconds of a measured kernel, None without one: across nodes, say."""
+def _timed_kernel(kernel_row: Kernel, base: Design) -> TimedKernel | TimedCollective | None:
+    """Return a measured kernel as one whose time is predicted, None where that is not: across nodes, say."""
     if kernel_row.kind == "gemm":
         m, n, k, precision, *_ = kernel_row.values
         element = Element(operand_bytes(precision), 2.0, 2.0, base.system.accelerator.cache)
-        return kernel_time(OperatorKind.matrix, matmul_work(m, n, k, 1.0, element), precision)
+        return TimedKernel(OperatorKind.matrix, matmul_work(m, n, k, 1.0, element), precision)
     if kernel_row.kind != "collective":
         return None
     operation, n_bytes, members, local_members, *_ = kernel_row.values
-    return collective_time(_COLLECTIVES[int(operation)], n_bytes, members) if members == local_members else None
+    return TimedCollective(_COLLECTIVES[int(operation)], n_bytes, members) if members == local_members else None
 
 
 def _concatenate(parts: Sequence[RowErrors]) -> RowErrors:

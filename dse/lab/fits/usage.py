@@ -38,8 +38,6 @@ def usage_line(folder: str | Path, stack: str = "", run: Prediction | None = Non
     Returns:
         ``use it: `` and commands of a POSIX shell, which run as they are where ``run`` is stated.
 
-    >>> import os
-    >>> os.environ.pop("DSE_CATALOG", None) and None
     >>> usage_line("my catalog")
     "use it: export DSE_CATALOG='my catalog'"
     >>> usage_line("mine", "my-stack")
@@ -54,7 +52,7 @@ def usage_line(folder: str | Path, stack: str = "", run: Prediction | None = Non
 def _export(folder: Path) -> str:
     """Return the command that puts a folder before others in DSE_CATALOG, "" where it is in use."""
     folders = [name for name in os.environ.get("DSE_CATALOG", "").split(os.pathsep) if name]
-    if any(_is_same(folder, Path(name)) for name in (*folders, catalog.catalog_root())):
+    if any(_is_same(folder, Path(name)) for name in [*folders, str(catalog.catalog_root())]):
         return ""
     tail = f'{os.pathsep}"$DSE_CATALOG"' if folders else ""
     return f"export DSE_CATALOG={shlex.quote(str(folder))}{tail}"

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse.io import outputs
-from dse.lab.page import best, explorer, html, lines, model, table
-from dse.lab.page.lines import value_text
-from dse.lab.page.model import CatalogNames, Start
+from dse.lab.page import html, model
+from dse.lab.page.model import CatalogNames, Start, value_text
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -55,7 +54,9 @@ def write(
             valid specification.
     """
     document, title, columns, size = None, start.names.title if start else "", "", 0
-    if results is not None:
+    if results is not None:  # a page of a design alone needs neither xarray nor figures
+        from dse.lab.page import best, explorer, lines, table
+
         designs = table.build(results, points)
         texts = lines.build(designs)
         document, columns = explorer.document(designs, texts)

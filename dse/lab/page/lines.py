@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tomlkit
 
-from dse.designs import all_leaves, design, leaf_path, leaf_value, short_name
+from dse.designs import all_leaves, design, leaf_path, short_name
 from dse.designs.catalog import default_software
 from dse.designs.records import N_DEVICES, OF_MONEY
 from dse.doors import Study
 from dse.errors import InputError
-from dse.io import setting, toml
+from dse.io import toml
+from dse.lab.page.model import value_text
 from dse.lab.page.table import Column, DesignTable
 from dse.spec import Axis
 from dse.spec.space import ANY_OPTION
@@ -31,7 +32,7 @@ from dse.sweep.grid.grid import variable_name
 from dse.sweep.results.labels import labels
 from dse.sweep.results.rebuilding import indices_at, labels_at
 from dse.tools import TOOLS
-from dse.types import Design, choice_name
+from dse.types import Design
 
 #: Leaves that a line always sets, so that nothing is derived from the others.
 _EXPLICIT_LEAVES = (N_DEVICES, "mapping.dp")
@@ -372,30 +373,6 @@ def _leaf_name(path: str) -> str:
     name = short_name(path)
     assert leaf_path(name) == path
     return name
-
-
-@functools.lru_cache(4096)
-def value_text(path: str, value: float) -> str:
-    """Return a leaf's value as text as users write it, with its unit and the digits that the model reads.
-
-    Args:
-        path: of the leaf.
-        value: in SI units.
-    """
-    about = all_leaves()[path]
-    if about.get("enum"):
-        return choice_name(about["enum"](int(value)))
-    plain = f"{value:.0f}" if value == int(value) and abs(value) < 1e9 else str(np.float32(value))
-    if about["units"] == "1":
-        return plain
-    readable = setting(value, about["units"]).replace("²", "2").replace("µ", "u")
-    for text in (readable, f"{plain} {about['units']}"):
-        try:
-            if np.float32(leaf_value(path, text)) == np.float32(value):
-                return text
-        except InputError:
-            continue
-    return plain
 
 
 def _is_number(text: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import shlex
 import types
@@ -12,9 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dse
-from dse.designs import all_leaves, catalog, leaf, leaves_of, short_name
+from dse.designs import all_leaves, catalog, leaf, leaf_value, leaves_of, short_name
 from dse.designs.records import LOAD, N_DEVICES, REQUEST_RATE
 from dse.doors import Study
+from dse.doors.study import more_is_better
+from dse.errors import InputError
+from dse.io import setting
 from dse.io.quantities import DISPLAY_UNITS, capacity_scale, scale
 from dse.lab.page.parts import parts_of
 from dse.lab.page.program import LiveModel, model_of
@@ -24,7 +28,7 @@ from dse.measured.uncertainty.posterior import Choice, posteriors
 from dse.measured.uncertainty.spreads import spreads_of, total_deviation
 from dse.types import Design, Emissions, Load, Prices, choice_name
 from dse.views.explanation import continuous_leaves
-from dse.views.words import IN_PER_CENT, MORE_IS_BETTER
+from dse.views.words import IN_PER_CENT
 
 #: Leaves shown first, where a design has them.
 _FIRST = (
@@ -102,7 +106,7 @@ def document(start: Start) -> dict[str, Any]:
     study, names = start.study, start.names
     design = with_money(study.complete(start.design))
     model = model_of(study, design)
-    metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
+    metrics = study.evaluated(design)
     headline, leaves = _headline(study, metrics), _leaves(model, study, design)
     return {
         "title": names.title,
@@ -268,7 +272,7 @@ def _metric(study: Study, name: str) -> dict[str, Any]:
         "short": name.replace("_", " "),
         "units": study.display_units[name],
         "share": name in IN_PER_CENT,
-        "more": any(word in name for word in MORE_IS_BETTER),
+        "more": more_is_better(name),
         "smooth": name in study.smooth,
     }
 
@@ -323,3 +327,27 @@ def _command(study: Study, names: CatalogNames) -> str:
     """Return the command that evaluates the design, without its settings, "" where there is none."""
     serves = ["--serving"] if study.name == "serving" else []
     return " ".join(map(shlex.quote, ["dse", "evaluate", *serves, *names.words])) if names.words else ""
+
+
+@functools.lru_cache(4096)
+def value_text(path: str, value: float) -> str:
+    """Return a leaf's value as text as users write it, with its unit and the digits that the model reads.
+
+    Args:
+        path: of the leaf.
+        value: in SI units.
+    """
+    about = all_leaves()[path]
+    if about.get("enum"):
+        return choice_name(about["enum"](int(value)))
+    plain = f"{value:.0f}" if value == int(value) and abs(value) < 1e9 else str(np.float32(value))
+    if about["units"] == "1":
+        return plain
+    readable = setting(value, about["units"]).replace("²", "2").replace("µ", "u")
+    for text in (readable, f"{plain} {about['units']}"):
+        try:
+            if np.float32(leaf_value(path, text)) == np.float32(value):
+                return text
+        except InputError:
+            continue
+    return plain

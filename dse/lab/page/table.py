@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dse.doors.study import more_is_better
 from dse.errors import InputError
 from dse.io import counted, setting
 from dse.io.quantities import counted_units, scale
-from dse.spec import search, sweep
 from dse.spec.space import CATALOGUE_KEYS
 from dse.sweep.results.layout import are_designs
+from dse.sweep.results.ranking import expression_values
 from dse.sweep.results.schema import SPECIFICATION, cautions, is_number_of_name
-from dse.views.plot.designs import check_results, flat_values, front, is_search, nothing_feasible, single_designs
-from dse.views.plot.ranking import expression_values
-from dse.views.words import IN_PER_CENT, MORE_IS_BETTER
+from dse.sweep.results.specification import specification_of
+from dse.views.plot.designs import check_results, flat_values, front, nothing_feasible, single_designs
+from dse.views.words import IN_PER_CENT
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -96,10 +97,9 @@ def build(results: xr.Dataset, points: int) -> DesignTable:
         results: of a sweep or search.
         points: maximum count of designs.
     """
-    of_search = is_search(results)
+    spec, intervals, why = _specification(results)
     results = single_designs(results)
     study = check_results(results)
-    spec, intervals, why = _specification(results, of_search)
     total = results[study.totals[0]]
     metrics = dict(_metrics(results, study, spec))
     rows = np.flatnonzero(np.isfinite(metrics[study.totals[0]].values))
@@ -130,16 +130,12 @@ def build(results: xr.Dataset, points: int) -> DesignTable:
     )
 
 
-def _specification(results: xr.Dataset, of_search: bool) -> tuple[SweepSpec | None, tuple[Interval, ...], str]:
+def _specification(results: xr.Dataset) -> tuple[SweepSpec | None, tuple[Interval, ...], str]:
     """Return the specification of the results, its continuous axes, and the reason where there is none."""
     if SPECIFICATION not in results.attrs:
         return None, (), "These results carry no specification: lines to paste are not known."
-    text, file = str(results.attrs[SPECIFICATION]), "specification of the results"
     try:
-        if not of_search:
-            return sweep.from_text(text, file), (), ""
-        search_spec = search.from_text(text, file)
-        return search_spec.sweep, search_spec.intervals, ""
+        return *specification_of(results), ""
     except InputError as error:
         return None, (), f"Lines to paste are not known: {error}"
 
@@ -166,7 +162,7 @@ def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Itera
 
 def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[str, str]) -> Column:
     """Return the column of a metric in SI units; ``senses``: name of an objective → ``less`` or ``more``."""
-    better = senses.get(name) or ("more" if any(word in name for word in MORE_IS_BETTER) else "less")
+    better = senses.get(name) or ("more" if more_is_better(name) else "less")
     return Column(
         name,
         name.replace("_", " "),

@@ -11,15 +11,14 @@ import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tomlkit
-import xarray as xr
 
 from dse.designs import catalog
 from dse.errors import InputError
-from dse.fleet import only_launched
+from dse.fleet import only_launched, swept_designs
 from dse.io import counted
 from dse.lab.rl.demand import RlDemand, check_demand
 from dse.lab.rl.step import (
@@ -34,10 +33,11 @@ from dse.lab.rl.step import (
 )
 from dse.spec import sweep as specs
 from dse.spec.document import errors_of_option, option_text
-from dse.sweep import execute
 from dse.sweep.grid import compose, vendors
-from dse.sweep.results.rebuilding import singles_at
 from dse.tools.runs import evaluate_by_mapping, stage_options
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: Trainer designs of each number of devices that are paired: the fastest of an update; most sizes of a trainer.
 _FASTEST_PER_SIZE, _MAX_SIZES = 4, 32
@@ -60,13 +60,49 @@ PARTS = {
 }
 
 
+class PointVariable(NamedTuple):
+    """A figure of a step, or a label of its split, of every split."""
+
+    values: np.ndarray  #: [points]
+    attrs: dict[str, str]  #: units and long name of a figure, empty for a label
+
+
 class RlPlan(NamedTuple):
-    """The best step of each mode, and those of every split [point]; why other modes have none."""
+    """Steps of every split, the best step of each mode among them, and why other modes have none."""
 
     demand: RlDemand
-    best: xr.Dataset
-    splits: xr.Dataset
+    variables: dict[str, PointVariable]  #: labels, then figures; empty without splits
+    best_points: list[int]  #: point of the best step of each mode
     without: dict[str, str]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The best step of each mode: label or figure → plain value."""
+        columns = [variable.values[self.best_points].tolist() for variable in self.variables.values()]
+        return [dict(zip(self.variables, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    @property
+    def splits(self) -> xr.Dataset:
+        """Steps of every split as a dataset [point], empty without splits."""
+        import xarray as xr
+
+        if not self.variables:
+            return xr.Dataset()
+        variables = {name: ("point", *variable) for name, variable in self.variables.items()}
+        labels = {name: variables.pop(name) for name, variable in self.variables.items() if not variable.attrs}
+        return xr.Dataset(
+            variables,
+            labels,
+            {
+                "title": f"post-training of {self.demand.workload} on {self.demand.devices} {self.demand.system}",
+                "demand": json.dumps(self.demand._asdict(), default=dict),
+            },
+        )
+
+    @property
+    def best(self) -> xr.Dataset:
+        """The best step of each mode as a dataset [point], empty without splits."""
+        return self.splits.isel(point=self.best_points) if self.variables else self.splits
 
 
 class _Pool(NamedTuple):
@@ -92,7 +128,7 @@ def plan_rl(demand: RlDemand) -> RlPlan:
     demand = demand._replace(workload=catalog.resolve("workload", demand.workload, "-w"))
     catalog.entry("system", demand.system, "-s")
     trainer, engine = _trainers(demand), _engines(demand)
-    tables, without = [], dict[str, str]()
+    tables, without = list[dict[str, PointVariable]](), dict[str, str]()
     for mode in demand.modes:
         table = _best_pairs(demand, mode, trainer, engine) if trainer.designs and engine.designs else None
         if table is not None:
@@ -100,18 +136,18 @@ def plan_rl(demand: RlDemand) -> RlPlan:
         else:
             without[mode] = _reason(demand, mode, trainer, engine)
     if not tables:
-        return RlPlan(demand, xr.Dataset(), xr.Dataset(), without)
-    splits = xr.concat(tables, "point", join="outer", coords="minimal", compat="override")
-    splits.attrs = {
-        "title": f"post-training of {demand.workload} on {demand.devices} {demand.system}",
-        "demand": json.dumps(demand._asdict(), default=dict),
+        return RlPlan(demand, {}, [], without)
+    variables = {
+        name: variable._replace(values=np.concatenate([table[name].values for table in tables]))
+        for name, variable in tables[0].items()
     }
-    best_indices = [
-        int(np.flatnonzero(splits.mode.values == mode)[np.argmin(splits.step_time.values[splits.mode.values == mode])])
+    modes, seconds = variables["mode"].values, variables["step_time"].values
+    best_points = [
+        int(np.flatnonzero(modes == mode)[np.argmin(seconds[modes == mode])])
         for mode in demand.modes
         if mode not in without
     ]
-    return RlPlan(demand, splits.isel(point=best_indices), splits, without)
+    return RlPlan(demand, variables, best_points, without)
 
 
 def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
@@ -130,15 +166,14 @@ def _swept_pool(
     with errors_of_option(option, fixed):
         grid = compose.build(specs.from_text(tomlkit.dumps(document), "posttrain"))
         vendors.check(grid)
-    data, _ = execute(grid, output=False, keep="feasible")
+    swept = swept_designs(grid, "feasible")
     if grid.spec.study.name == "serving":
-        data = only_launched(data, grid, option_text(option, fixed))
-    count = data.sizes["design"]
-    values_by_column = {name: np.broadcast_to(data[name].values, count) for name in columns if name in data}
-    if not count:
+        swept = only_launched(swept, option_text(option, fixed))
+    values_by_column = swept.pick(columns)
+    if not swept.size:
         return _Pool(values_by_column, [])
     rows = keep(values_by_column)
-    return _Pool({name: values[rows] for name, values in values_by_column.items()}, singles_at(data, rows, grid))
+    return _Pool({name: values[rows] for name, values in values_by_column.items()}, swept.designs(rows))
 
 
 def _trainers(demand: RlDemand) -> _Pool:
@@ -238,8 +273,8 @@ def _engines(demand: RlDemand) -> _Pool:
     return _swept_pool(document, metrics, rows_to_keep, "--rollout", fixed)
 
 
-def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Dataset | None:
-    """Return the fastest step of each number of trainer devices [point], None where none fits."""
+def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> dict[str, PointVariable] | None:
+    """Return labels and figures of the fastest step of each number of trainer devices, None where none fits."""
     trainer_columns, engine_columns, devices, colocated = (
         trainer.columns,
         engine.columns,
@@ -292,7 +327,7 @@ def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> x
         "rollout_devices": replicas[engine_rows, trainer_rows] * replica_devices[engine_rows],
         "rollout_replicas": replicas[engine_rows, trainer_rows],
     }
-    return _dataset(demand, values, counts | labels, columns["cost_per_device_hour"][trainer_rows])
+    return _point_variables(demand, values, counts | labels, columns["cost_per_device_hour"][trainer_rows])
 
 
 def _rollout_times(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batches: int) -> np.ndarray:
@@ -353,10 +388,10 @@ def _transfer_times(
     return weights_time(*bytes_and_links), switch
 
 
-def _dataset(
-    demand: RlDemand, step: dict[str, np.ndarray], coordinates: dict[str, np.ndarray], hourly: np.ndarray
-) -> xr.Dataset:
-    """Return the labelled results [point] of a mode; takes ``total`` out of the seconds ``step``."""
+def _point_variables(
+    demand: RlDemand, step: dict[str, np.ndarray], labels: dict[str, np.ndarray], hourly: np.ndarray
+) -> dict[str, PointVariable]:
+    """Return labels and figures of the steps of a mode; takes ``total`` out of the seconds ``step``."""
     total = step.pop("total")
     variables = {"step_time": (total, "s", "step time")}
     variables |= {f"step_time_{name}": (step[name], "s", text) for name, text in PARTS.items()}
@@ -371,13 +406,10 @@ def _dataset(
         "device_hours": (hours, "h", "device-hours of a step"),
         "cost_per_step": (hours * hourly, "USD", "cost of a step, of buying and running the devices"),
     }
-    return xr.Dataset(
-        {
-            name: ("point", values, {"units": units, "long_name": text})
-            for name, (values, units, text) in variables.items()
-        },
-        {name: ("point", values) for name, values in coordinates.items()},
-    )
+    return {name: PointVariable(values, {}) for name, values in labels.items()} | {
+        name: PointVariable(values, {"units": units, "long_name": text})
+        for name, (values, units, text) in variables.items()
+    }
 
 
 def _reason(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> str:

@@ -32,6 +32,7 @@ from jax.scipy.special import ndtr, ndtri
 
 from dse.doors import ScalarFunction
 from dse.model import Batch
+from dse.sweep.engine.programs import persistent_jit
 from dse.types import Design, Scalar, Serving
 
 #: Levels of the drain, and bisections of an inverse.
@@ -72,7 +73,7 @@ class AnswerLengths(NamedTuple):
         return _bisect(lambda t: self.cut_mean(t) < target, jnp.full_like(target, 1e-3), self.longest + 0.0 * target)
 
 
-@jax.jit
+@persistent_jit()
 def answer_lengths(mean: Scalar, spread: Scalar, longest: Scalar) -> AnswerLengths:
     """Return the distribution of lengths of answers that has a mean after the cut.
 
@@ -188,7 +189,8 @@ def rl_step(work: RlWork, colocated: bool, staleness: int) -> RlStep:
         total = generated + trained + work.weights + work.switch
         return RlStep(total, **work._asdict(), rollout_idle=work.reward, training_idle=work.reward)
     weights = work.weights / max(staleness, 1)
-    total = (jnp.maximum(generated, trained) if staleness else generated + trained) + weights
+    busy: Any = np.maximum(generated, trained) if staleness else generated + trained
+    total = busy + weights
     shared_work = work._replace(weights=weights, switch=0.0 * total)
     return RlStep(
         total,
@@ -221,7 +223,8 @@ def weights_time(shard: Scalar, model_bytes: Scalar, senders: Scalar, bandwidth:
         senders: devices that hold it between them.
         bandwidth: of a device over the slowest network between them, B/s.
     """
-    return jnp.maximum(shard, model_bytes / senders) / bandwidth
+    seconds: Any = np.maximum(shard, model_bytes / senders) / bandwidth
+    return seconds
 
 
 def rollout_time(
@@ -303,6 +306,14 @@ def _step(design: Design, batch: Batch) -> tuple[Any, None]:
     return step_time(design, batch), None
 
 
-_decode_steps = jax.jit(jax.vmap(decode_steps, (None, None, 0, 0, 0)))
+@persistent_jit()
+def _decode_steps(
+    answers: AnswerLengths, prompt: Scalar, requests: Scalar, rooms: Scalar, totals: Scalar
+) -> DecodeSteps:
+    """Return :func:`decode_steps` of many ranks [ranks, levels], by a program that is kept on disk."""
+    steps: DecodeSteps = jax.vmap(decode_steps, (None, None, 0, 0, 0))(answers, prompt, requests, rooms, totals)
+    return steps
+
+
 _step_seconds = ScalarFunction(_step, "rollout step")
 _forward = ScalarFunction(_forward_pass, "forward pass")

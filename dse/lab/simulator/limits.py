@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from dse.doors import cache_capacity
+from dse.doors import ScalarFunction
 from dse.errors import InputError
 from dse.lab.simulator.load import RequestList
 from dse.model.serving.intake import limit_tokens_per_sequence, output_tokens_per_step
-from dse.types import Design, HostTiers
+from dse.types import Design, HostTiers, Scalar, Serving
 
 #: Tokens of a cache block (vLLM's ``block_size``).
 BLOCK = 16
@@ -59,9 +59,10 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
     long_tokens = short_tokens + max(float(np.mean(request_list.answer)), 1.0)
     with jax.enable_x64(True):
         (room_bytes, short_bytes), (_, long_bytes) = (
-            (map(float, cache_capacity(design, tokens))) for tokens in (short_tokens, long_tokens)
+            (map(float, _capacity(design, tokens)[0])) for tokens in (short_tokens, long_tokens)
         )
-    if (chunk := max(int(serving.chunk), 1)) < (min_chunk := float(limit_tokens_per_sequence(serving))):
+    min_chunk, speed = map(float, _step_tokens(serving)[0])
+    if (chunk := max(int(serving.chunk), 1)) < min_chunk:
         raise InputError(
             "mapping.serving.chunk",
             f"{chunk}",
@@ -80,7 +81,7 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
         reserved=float(serving.reserved_answer) if serving.paged else 1.0,
         mixed=bool(serving.mixed),
         admission_steps=max(int(serving.admission_steps), 1),
-        speed=float(output_tokens_per_step(serving)),
+        speed=speed,
         rows=1.0 + float(serving.drafts),
         request_time=float(engine.request_time),
         unsplit_prompts=bool(serving.whole_prompts),
@@ -102,3 +103,19 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
             "more devices (tp), narrower weights or cache (precision, cache_bytes), or shorter requests",
         )
     return limits
+
+
+def _cache_capacity(design: Design, tokens: Scalar) -> tuple[Any, None]:
+    """Return a rank's cache and that of a sequence of ``tokens``, B, and None: no static part."""
+    from dse.doors import cache_capacity
+
+    return cache_capacity(design, tokens), None
+
+
+def _tokens_per_step(serving: Serving) -> tuple[Any, None]:
+    """Return tokens of a step that a sequence takes at least, and makes in the mean, and None: no static part."""
+    return (limit_tokens_per_sequence(serving), output_tokens_per_step(serving)), None
+
+
+_capacity = ScalarFunction(_cache_capacity, "cache capacity")
+_step_tokens = ScalarFunction(_tokens_per_step, "tokens of a step")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.doors.serving import coupled_ranks
+from dse.doors import ScalarFunction
 from dse.errors import InputError
 from dse.lab.simulator.limits import SchedulerLimits, scheduler_limits
 from dse.lab.simulator.load import Floats, Integers, RequestList, draw_requests
@@ -92,7 +92,8 @@ def simulate(
         if n_in_flight:
             rank_requests = _in_steady_state(rank_requests, n_in_flight, seed)
         schedulers.append(Scheduler(limits, table, rank_requests, n_in_flight, keep))
-    n_meeting, expert_share = coupled_ranks(design)
+    coupled, expert_share = map(float, _coupling(design)[0])
+    n_meeting = round(coupled)
     results = (
         [
             result
@@ -201,3 +202,13 @@ def _step(due: Sequence[tuple[Scheduler, PlannedSteps]], ranks: int, expert_shar
     seconds = (1.0 - expert_share) * slowest + expert_share * mean
     for rank, work in due:
         rank.apply(work, count, seconds)
+
+
+def _coupled_ranks(design: Design) -> tuple[Any, None]:
+    """Return the ranks that meet in the experts and the share of experts in a prompt, and None: no static part."""
+    from dse.doors.serving import coupled_ranks
+
+    return coupled_ranks(design), None
+
+
+_coupling = ScalarFunction(_coupled_ranks, "coupled ranks")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from dse.doors import ScalarFunction
 from dse.measured.prediction import group_by_structure
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.parts import Uncertainty
@@ -18,72 +20,97 @@ from dse.model.machine import collectives
 from dse.model.machine.rates import rates_of
 from dse.model.machine.roofline import isolated_time
 from dse.model.serving.kernels import isolated_rates
-from dse.types import Collective, Design, Group, MessageKind, OperatorKind, Scalar, System, Work
+from dse.types import Collective, Design, Group, MessageKind, OperatorKind, Scalar, Work
 
 #: Standard deviation of the model's own log error of an isolated kernel, which one shape cannot average out: median
 #: errors of held-out shapes (6.5, 9.3 and 6.8 %: hw_catalog/kernels/generic.toml) over 0.6745.
 MODEL_ERROR = {"gemm": 0.096, "attention": 0.138, "collective": 0.10}
 
 
-def kernel_time(kind: OperatorKind, work: Work, precision: float, serves: bool = False) -> Callable[[System], Scalar]:
-    """Return the function of a system that gives the seconds of an isolated kernel.
+class TimedKernel(NamedTuple):
+    """An isolated kernel whose time is predicted."""
 
-    Args:
-        kind: of the operator.
-        work: its FLOP and bytes.
-        precision: code of its number format.
-        serves: by the kernels of an engine instead of a training step.
+    kind: OperatorKind
+    work: Work  #: FLOP and bytes
+    precision: float  #: code of its number format
+    serves: bool = False  #: by the kernels of an engine instead of a training step
 
-    Returns:
-        System → s.
-    """
+    @property
+    def program(self) -> ScalarFunction:
+        """Function of a design and :attr:`numbers`: seconds."""
+        return _kernel_seconds(self.kind, self.serves)
 
-    def seconds(system: System) -> Scalar:
-        """Return the seconds of the kernel on a system."""
-        device = system.accelerator
-        rates = (isolated_rates if serves else rates_of)(device, jnp.float32(precision))
-        return isolated_time(kind, work, rates) + rates.kernels.kernel_floor
-
-    return seconds
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """What kernels of one program differ by."""
+        return self.work, self.precision
 
 
-def collective_time(kind: MessageKind, n_bytes: float, members: float) -> Callable[[System], Scalar]:
-    """Return the function of a system that gives the seconds of a collective among neighbours.
+class TimedCollective(NamedTuple):
+    """A collective among neighbours whose time is predicted."""
 
-    Args:
-        kind: of the message.
-        n_bytes: bytes of a rank.
-        members: number of ranks.
+    kind: MessageKind
+    n_bytes: float  #: of a rank
+    members: float  #: number of ranks
 
-    Returns:
-        System → s.
-    """
+    @property
+    def program(self) -> ScalarFunction:
+        """Function of a design and :attr:`numbers`: seconds."""
+        return _collective_seconds(self.kind)
 
-    def seconds(system: System) -> Scalar:
-        """Return the seconds of the collective on a system."""
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """What collectives of one program differ by."""
+        return self.n_bytes, self.members
+
+
+@functools.cache
+def _kernel_seconds(kind: OperatorKind, serves: bool) -> ScalarFunction:
+    """Return the function of a design, work and number format that gives the seconds of an isolated kernel."""
+
+    def seconds(design: Design, work: Work, precision: Scalar) -> tuple[Scalar, None]:
+        device = generated(design).system.accelerator
+        rates = (isolated_rates if serves else rates_of)(device, precision)
+        return isolated_time(kind, work, rates) + rates.kernels.kernel_floor, None
+
+    return ScalarFunction(seconds, f"kernel seconds {kind} {serves}")
+
+
+@functools.cache
+def _collective_seconds(kind: MessageKind) -> ScalarFunction:
+    """Return the function of a design, bytes of a rank and members that gives the seconds of a collective."""
+
+    def seconds(design: Design, n_bytes: Scalar, members: Scalar) -> tuple[Scalar, None]:
+        system = generated(design).system
         group = Group(members, members, reach=reach_in(system, members)((1.0, members)))
-        return collectives.time(kind, n_bytes, Route(group, system), jnp.float32(float(Collective.auto)))
+        return collectives.time(kind, n_bytes, Route(group, system), float(Collective.auto)), None
 
-    return seconds
+    return ScalarFunction(seconds, f"collective seconds {kind}")
 
 
 def perturbed_times(
-    base: Design, spreads: Spreads, time_functions: Sequence[Callable[[System], Scalar]]
+    base: Design, spreads: Spreads, kernels: Sequence[TimedKernel | TimedCollective]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return logs of times on a design's system [kernels], and factor → their change by a standard deviation [kernels].
 
     Args:
         base: the design.
         spreads: of leaves of its system.
-        time_functions: seconds of kernels on a system.
+        kernels: what is timed, in s.
     """
     ((_, batch),) = group_by_structure([base])
     widths = Uncertainty({path: total_deviation(factors) for path, factors in spreads.items()}, 0.0)
-    perturbed = uncertainty.perturbed_copies(batch, [widths], list(spreads))
-    seconds = jax.vmap(
-        lambda design: jnp.stack([jnp.asarray(time_of(generated(design).system)) for time_of in time_functions])
-    )
-    logs = np.log(np.asarray(seconds(perturbed), float))  # [copies, kernels]
+    copies = jax.tree.map(lambda leaf: leaf[:, None], uncertainty.perturbed_copies(batch, [widths], list(spreads)))
+    seconds = np.zeros((1 + 2 * len(spreads), len(kernels)))  # [copies, kernels]
+    columns_by_program: dict[ScalarFunction, list[int]] = {}
+    for column, kernel in enumerate(kernels):
+        columns_by_program.setdefault(kernel.program, []).append(column)
+    for program, columns in columns_by_program.items():
+        numbers = jax.tree.map(
+            lambda *leaves: np.array(leaves, np.float32)[None], *(kernels[column].numbers for column in columns)
+        )
+        seconds[:, columns] = program.batch_values(len(seconds), copies, *numbers)
+    logs = np.log(seconds)
     change_by_factor: dict[str, np.ndarray] = {}
     for path, slope in zip(spreads, (logs[1::2] - logs[2::2]) / 2.0, strict=True):
         for factor in spreads[path]:

@@ -15,7 +15,7 @@ from dse.designs import catalog
 from dse.spec import Axis
 from dse.spec.space import CATALOGUE_KEYS
 from dse.sweep.grid.grid import Grid, variable_name
-from dse.sweep.results.files import Variable
+from dse.sweep.results.labelled import Variable
 from dse.sweep.results.labels import BOOLEAN
 from dse.sweep.results.schema import DERIVED
 

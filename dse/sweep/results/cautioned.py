@@ -1,16 +1,19 @@
-"""Datasets of results as an interpreter or a notebook shows them: with the cautions of their designs.
+"""Datasets of results: shown with the cautions of their designs, and with fixed values among the labels of ``sel``.
 
 xarray cuts attributes to one line and folds them away, where nobody reads what limits the designs above.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
+from typing import Any
 
 import xarray as xr
 
 from dse.errors import LAYOUT, visible
 from dse.sweep.results.schema import cautions
+from dse.sweep.results.selecting import without_fixed
 
 #: Style of the cautions of a dataset in a notebook.
 _STYLE = "border-left: 4px solid #c8440a; background: #fff4ec; color: #1a1a1a; padding: .4em .8em; margin-bottom: .6em"
@@ -20,6 +23,19 @@ class CautionedDataset(xr.Dataset):
     """A dataset whose representation ends, and in notebooks begins, with its attribute ``cautions``."""
 
     __slots__ = ()
+
+    def sel(
+        self,
+        indexers: Mapping[Any, Any] | None = None,
+        method: str | None = None,
+        tolerance: Any = None,
+        drop: bool = False,
+        **labels: Any,
+    ) -> Any:
+        """Return the selection of :meth:`xarray.Dataset.sel`; labels of fixed values must be these values."""
+        if indexers is None:
+            return super().sel(without_fixed(self, labels), method, tolerance, drop)
+        return super().sel(without_fixed(self, indexers), method, tolerance, drop, **labels)
 
     def __repr__(self) -> str:
         """Return the representation of xarray, then the cautions, a line each."""

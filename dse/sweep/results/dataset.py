@@ -24,7 +24,7 @@ from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.reduce.overview import axes_of
 from dse.sweep.results.catalogue_numbers import grid_numbers
-from dse.sweep.results.files import Labelled, Variable
+from dse.sweep.results.labelled import Labelled, Variable
 from dse.sweep.results.labels import BOOLEAN, coordinate, labels, part_labels
 from dse.sweep.results.layout import NO_DESIGN
 from dse.sweep.results.work import work_coordinates

@@ -12,10 +12,8 @@ same in every file, in :func:`dse.design` and in specifications.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +22,7 @@ from dse.io import inputs
 from dse.io.files import is_sealed
 from dse.sweep.results import declared, layout, schema
 from dse.sweep.results.constants import with_repeats
-from dse.sweep.results.layout import SINGLE
+from dse.sweep.results.labelled import Labelled
 from dse.sweep.results.schema import OVERVIEW
 
 if TYPE_CHECKING:
@@ -34,36 +32,14 @@ if TYPE_CHECKING:
 COMPRESSION = "compression"
 
 
-class Variable(NamedTuple):
-    """Values along named dimensions, with attributes."""
-
-    dims: tuple[str, ...]
-    values: np.ndarray
-    attrs: dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Labelled:
-    """Results of a sweep, by name."""
-
-    data: dict[str, Variable]
-    coords: dict[str, Variable]
-    attrs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    overview: Labelled | None = None  #: the overview of all designs, kept or not
-    reducible: frozenset[str] = frozenset()  #: names of data that files have without dimensions of constant values
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Dimension → its length."""
-        variables = [*self.coords.values(), *self.data.values()]
-        return {dim: size for v in variables for dim, size in zip(v.dims, v.values.shape, strict=True)}
-
-
 def to_xarray(results: Labelled) -> xr.Dataset:
     """Return the dataset of labelled results, equal to that of :func:`open_results`."""
+    from dse.sweep.results import accessor
     from dse.sweep.results.cautioned import with_cautions
+    from dse.sweep.results.indexing import with_index
 
-    dataset = with_cautions(_indexed(_plain(results)))
+    accessor.register()
+    dataset = with_cautions(with_index(_plain(results)))
     if results.overview:
         dataset.encoding[OVERVIEW] = _plain(results.overview)
     return dataset
@@ -88,9 +64,10 @@ def open_results(path: str | Path) -> xr.Dataset:
         The dataset; every variable has ``units`` and ``long_name``. Global attributes give its provenance and, a line
         each, ``cautions`` on its best designs, with which its representation ends. Parts of the mapping (for single
         designs all axes) are levels of an index: ``results.sel(tp=8, recompute="full")``; the coordinate ``mapping``
-        (``design``) numbers the rows: ``results.sel(mapping=3)``. xarray groups by one level at once, by several after
-        ``reset_index("mapping")``, pandas by any. With ``best`` the parts of the mapping are variables:
-        ``results.where(results.tp == 8)``.
+        (``design``) numbers the rows: ``results.sel(mapping=3)``. A value that the specification fixes may be named
+        too. With ``best`` the parts of the mapping are variables: ``results.where(results.tp == 8)``. ``results.dse``
+        has what xarray does not do on results, such as ``results.dse.best("tp", "pp")``
+        (:class:`dse.sweep.results.accessor.DesignAccessor`).
 
     Raises:
         InputError: for a file that does not exist, is no netCDF4, is damaged, declares more than its size allows
@@ -105,17 +82,20 @@ def open_results(path: str | Path) -> xr.Dataset:
     's'
     >>> bool(results.step_time.sel(design=0) == results.step_time.min())
     True
-    >>> results.step_time.to_series().groupby(["tp", "pp"]).min().astype(int).to_dict()
-    {(8, 64): 70, (16, 32): 74}
+    >>> results.dse.best("tp", "pp").step_time.sel(tp=8, pp=64).astype(int).item()
+    70
     """
+    from dse.sweep.results import accessor
     from dse.sweep.results.cautioned import with_cautions
+    from dse.sweep.results.indexing import with_index
 
+    accessor.register()
     stored = _open_dataset(path)
     try:
         schema.check(stored.attrs, str(path))
         results = with_repeats(_with_texts(stored, str(path)), str(path))
         layout.check(results, str(path))
-        results = with_cautions(_indexed(results))
+        results = with_cautions(with_index(results))
     except BaseException:
         stored.close()
         raise
@@ -259,71 +239,3 @@ def _from_flags(variable: xr.Variable, where: str) -> xr.Variable:
         return type(variable)(variable.dims, values == 1, variable.attrs)
     attrs = {key: value for key, value in variable.attrs.items() if not key.startswith("flag_")}
     return type(variable)(variable.dims, np.array([*words, ""])[position], attrs)
-
-
-def _indexed(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the dataset with one index of all labels along ``mapping`` or ``design``, where it has these."""
-    import pandas as pd
-    import xarray as xr
-
-    index_class = _plain_levels()
-    for dim in SINGLE:
-        coordinates = {str(name): values.attrs for name, values in dataset.coords.items() if values.dims == (dim,)}
-        levels = [
-            name for name, attrs in coordinates.items() if name not in _NUMBERS and not schema.is_number_of_name(attrs)
-        ]
-        if not levels:
-            continue
-        variables = {name: dataset.variables[name].load() for name in levels}
-        index = pd.MultiIndex.from_arrays([variable.values for variable in variables.values()], names=levels)
-        label_index = index_class(index, dim, level_coords_dtype={name: v.dtype for name, v in variables.items()})
-        variables[dim] = xr.IndexVariable(dim, np.arange(len(index)), _NUMBERED)
-        coords = xr.Coordinates(variables, indexes=dict.fromkeys(variables, label_index))
-        dataset = dataset.drop_vars([*levels, dim], errors="ignore").assign_coords(coords)
-    return dataset
-
-
-#: Coordinates that number mappings or designs.
-_NUMBERS = (*SINGLE, "index")
-
-#: Attributes of the coordinate of such a dimension.
-_NUMBERED = {"units": "1", "long_name": "number of the row"}
-
-
-def _are_numbers(label: Any) -> bool:
-    """Return True if a label, or the ends of a slice, are row numbers, no parts of a mapping (a tuple).
-
-    Row numbers from ``idxmin`` are floating-point.
-    """
-    if isinstance(label, slice):
-        return all(end is None or isinstance(end, int | np.integer) for end in (label.start, label.stop))
-    return not isinstance(label, dict | tuple) and np.asarray(label).dtype.kind in "iuf"
-
-
-@functools.cache
-def _plain_levels() -> Any:
-    """Return the class of a multi-index of xarray whose coordinates are plain arrays, which files can hold."""
-    import pandas as pd
-    import xarray as xr
-    from xarray.indexes import PandasIndex, PandasMultiIndex
-
-    class PlainLevels(PandasMultiIndex):
-        """Multi-index whose dimension coordinate numbers the rows and selects by number."""
-
-        def sel(self, labels: Any, method: Any = None, tolerance: Any = None) -> Any:
-            if set(labels) == {self.dim} and _are_numbers(labels[self.dim]):
-                rows = PandasIndex(pd.RangeIndex(len(self.index)), self.dim)
-                return rows.sel(labels, method, tolerance)
-            return super().sel(labels, method, tolerance)
-
-        def create_variables(self, variables: Any = None) -> Any:
-            level_variables = super().create_variables(variables)
-            count = np.arange(len(self.index))
-            return {
-                name: xr.IndexVariable(level.dims, count, _NUMBERED)
-                if name == self.dim
-                else xr.Variable(level.dims, np.asarray(level.values), level.attrs)
-                for name, level in level_variables.items()
-            }
-
-    return PlainLevels

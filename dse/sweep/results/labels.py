@@ -10,7 +10,7 @@ from dse.designs import all_leaves
 from dse.spec import Axis
 from dse.sweep.grid.degrees import ALL_DEGREES
 from dse.sweep.grid.grid import part_label
-from dse.sweep.results.files import Variable
+from dse.sweep.results.labelled import Variable
 
 #: CF attributes of truth values.
 BOOLEAN = {"flag_values": np.array([0, 1], np.int8), "flag_meanings": "false true"}

@@ -13,11 +13,10 @@ from dse.designs import replace
 from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
 from dse.spec import Axis
-from dse.spec.sweep import from_text
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.results.labels import labels, part_labels
-from dse.sweep.results.schema import SPECIFICATION
+from dse.sweep.results.specification import specification_of
 from dse.types import Design
 
 if TYPE_CHECKING:
@@ -25,16 +24,12 @@ if TYPE_CHECKING:
 
 
 def grid_of(results: xr.Dataset, study: Study | None = None) -> Grid:
-    """Return the grid of the sweep that wrote these results, with today's catalogue.
+    """Return the grid of the sweep or search that wrote these results, with today's catalogue.
 
     Raises:
         InputError: for results without a specification, or with one that is no longer valid.
     """
-    if SPECIFICATION not in results.attrs:
-        raise InputError(
-            "results", f"no attribute {SPECIFICATION!r}", "what dse run wrote", "run the sweep: dse run SWEEP.toml"
-        )
-    spec = from_text(results.attrs[SPECIFICATION], "specification of the results", study)
+    spec = specification_of(results, study).spec
     check_study(results, spec.study)
     return compose.build(spec)
 
@@ -50,13 +45,14 @@ def check_study(results: xr.Dataset, study: Study) -> None:
         )
 
 
-def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design]:
+def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Container[str] = ()) -> list[Design]:
     """Return the designs at these rows of a dataset, in the order of ``rows``.
 
     Args:
         results: of a sweep, or a selection of them with its coordinates.
         rows: positions in the flattened ``step_time``, or another first metric.
         grid: of these results (:func:`grid_of`).
+        continuous: full paths of the leaves that a search varied continuously, whose labels are their values.
 
     Returns:
         One design per row, with plain numbers as leaves.
@@ -65,8 +61,10 @@ def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design
         InputError: where the labels of a row are not in the grid.
     """
     design_by_position: dict[int, Design] = {}
-    for positions, member_grid, index in grid.by_structure(indices_at(results, rows, grid)):
-        values = member_grid.values(index)
+    axes = [axis for dimension in grid.dimensions for axis in dimension.axes if axis.key in continuous]
+    labels_by_path = {axis.key: labels_at(results, rows, grid, axis) for axis in axes}
+    for positions, member_grid, index in grid.by_structure(indices_at(results, rows, grid, continuous)):
+        values = member_grid.values(index) | {path: column[positions] for path, column in labels_by_path.items()}
         for i, position in enumerate(positions.tolist()):
             design = replace(member_grid.base, {path: column[i] for path, column in values.items()})
             design_by_position[position] = jax.tree.map(np.float32, design)

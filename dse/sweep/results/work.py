@@ -13,7 +13,7 @@ from dse.designs import all_leaves, leaf, short_name
 from dse.spec import Axis
 from dse.spec.axes import Label
 from dse.sweep.grid.grid import Grid, variable_name
-from dse.sweep.results.files import Variable
+from dse.sweep.results.labelled import Variable
 from dse.sweep.results.labels import coordinate, labels
 from dse.sweep.results.schema import DERIVED
 from dse.types import Design, choice_name

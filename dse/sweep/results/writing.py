@@ -33,7 +33,8 @@ from dse.io import outputs
 from dse.io.files import is_sealed, seal
 from dse.sweep.results import declared
 from dse.sweep.results.constants import constant_dims
-from dse.sweep.results.files import COMPRESSION, Labelled, Variable
+from dse.sweep.results.files import COMPRESSION
+from dse.sweep.results.labelled import Labelled, Variable
 from dse.sweep.results.schema import CONSTANT_ALONG, OVERVIEW
 from dse.types import choice_name
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import xarray as xr
-
 from dse.doors import study_of_metrics
 from dse.sweep.results.schema import SPECIFICATION
 from dse.views.plot.bounds import bound_times as bound_times, bounds as bounds
@@ -35,6 +33,7 @@ from dse.views.plot.style import ENDINGS, save
 from dse.views.plot.timeline import timeline
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
 __all__ = [

@@ -11,19 +11,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from dse.doors import Study
 from dse.errors import InputError
+from dse.sweep.results.ranking import ranking_variables
 from dse.types import Design
 from dse.views.plot import designs
 from dse.views.plot.breakdown import best_by_group, draw_mappings, ranking_note
 from dse.views.plot.grid import axes_of, best_mappings, machines
 from dse.views.plot.machines import bar_positions, draw_shares
-from dse.views.plot.ranking import ranking_variables
 from dse.views.plot.style import part
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
 #: Tolerance between step times in the results and of rebuilt designs, in single precision.
@@ -72,6 +72,8 @@ def bound_times(results: xr.Dataset) -> xr.Dataset:
     Raises:
         InputError: for results of another study than training, or of another version.
     """
+    import xarray as xr
+
     study = designs.check_results(results)
     if study.bounds is None:
         raise InputError("results", f"results of {study.name}", "results of training", "pass other results")

@@ -7,7 +7,6 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from dse.io import digits
 from dse.io.quantities import GIB, scale as scale_of, settings
@@ -35,6 +34,7 @@ from dse.views.plot.style import (
 )
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 

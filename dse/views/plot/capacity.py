@@ -34,7 +34,7 @@ def draw_capacity(axes: Axes, capacity: float, factor: float, along: str) -> Non
         along: axis of the memory, ``x`` or ``y``.
     """
     value, text = capacity * factor, f"usable {setting(capacity, 'B')}"
-    line = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 2))}
+    line: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 2))}
     if along == "x":
         axes.axvline(value, **line)
         place: dict[str, Any] = {

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
 from dse.io import setting
+from dse.sweep.results.ranking import is_work, ranking
 from dse.sweep.results.schema import cautions, is_number_of_name
-from dse.views.plot.ranking import flat_values, is_work, ranking
+from dse.sweep.results.singles import flat_values, is_search, nothing_feasible, single_designs
 from dse.views.plot.style import HEADINGS, heading, pair
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 __all__ = [
     "Columns",
@@ -138,36 +141,6 @@ def interval_distances(results: xr.Dataset, name: str, rows: np.ndarray, factor:
     return np.maximum(np.nan_to_num([middle - low, high - middle]), 0.0)
 
 
-def is_search(results: xr.Dataset) -> bool:
-    """Return True if a search wrote these results, with best designs by method and seed.
-
-    Args:
-        results: dataset of a results file.
-    """
-    return "searcher" in results.dims
-
-
-def single_designs(results: xr.Dataset) -> xr.Dataset:
-    """Return the results of a search along ``design``: its front, else the best of each seed, equal ones once.
-
-    Args:
-        results: dataset of a results file; that of a sweep is returned unchanged.
-    """
-    if not is_search(results):
-        return results
-    front = {str(name): str(name).removeprefix("front_") for name in results if str(name).startswith("front_")}
-    if front:
-        singles = results[list(front)].rename(front)
-        singles = singles.assign(feasible=("design", np.ones(singles.sizes["design"], bool)))
-    else:
-        best = results[[n for n, values in results.variables.items() if set(values.dims) == {"searcher", "seed"}]]
-        singles = best.assign(feasible=best.violation == 0.0).stack(design=("searcher", "seed"), create_index=False)
-        total = study_of_metrics(singles).totals[0]
-        singles = singles.isel(design=np.unique(singles[total], return_index=True)[1]) if total in singles else singles
-    axes = [name for name, values in singles.data_vars.items() if "axis" in values.attrs or "path" in values.attrs]
-    return singles.drop_vars(["searcher", "seed"], errors="ignore").set_coords(axes)
-
-
 def check_results(results: xr.Dataset, *extra: str) -> Study:
     """Return the study of results; raise where they lack a variable that figures need.
 
@@ -191,13 +164,6 @@ def check_results(results: xr.Dataset, *extra: str) -> Study:
     if not results[study.totals[0]].size:
         raise nothing_feasible()
     return study
-
-
-def nothing_feasible() -> InputError:
-    """Return the InputError for results without a feasible design."""
-    return InputError(
-        "results", "no feasible design", "one or more", "widen the sweep; dse run prints the reasons of infeasibility"
-    )
 
 
 def _point_text(coordinate: xr.DataArray) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
+from dse.sweep.results.ranking import ranking
 from dse.sweep.results.schema import cautions, is_number_of_name
 from dse.views.plot import designs
-from dse.views.plot.ranking import ranking
 from dse.views.plot.style import heading, labels, pair
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 class Machines(NamedTuple):
@@ -79,6 +81,8 @@ class Machines(NamedTuple):
 
     def most_influential_axis(self, metric: str, except_for: tuple[str, ...] = ()) -> str | None:
         """Return the axis along which the mean logarithm of a metric has the widest span, None without axes."""
+        import xarray as xr
+
         logarithm = xr.apply_ufunc(np.log, self.points[metric].where(self.points[metric] > 0))
 
         def span(name: str) -> float:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from dse.doors import study_of_metrics
 from dse.errors import InputError
@@ -37,6 +36,7 @@ from dse.views.plot.style import (
 from dse.views.plot.ticks import plain_ticks
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -138,6 +138,8 @@ def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
 
 def _workload_texts(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarray) -> list[str]:
     """Return a text on the workload of each feasible design: values that differ, without the load."""
+    import xarray as xr
+
     names = [
         str(name)
         for name, values in singles.variables.items()

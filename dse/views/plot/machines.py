@@ -6,7 +6,6 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from dse.io import seconds
 from dse.views.plot.breakdown import sort_by_legend
@@ -28,6 +27,7 @@ from dse.views.plot.style import (
 )
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

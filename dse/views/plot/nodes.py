@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 
 from dse.doors import study_of_metrics
 from dse.errors import InputError, unknown_name
@@ -30,6 +29,7 @@ from dse.views.plot.style import (
 from dse.views.plot.ticks import plain_ticks, tick_text
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

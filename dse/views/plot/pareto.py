@@ -9,16 +9,15 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from dse.doors import study_of_metrics
 from dse.io import counted
 from dse.io.quantities import GIB, scale, settings
 from dse.sweep.reduce.fronts import select_front
+from dse.sweep.results.ranking import expression_values, objectives_of
 from dse.sweep.results.schema import SPECIFICATION, cautions
 from dse.views.plot import designs
 from dse.views.plot.capacity import FASTER, draw_capacity, faster_than_fitting
-from dse.views.plot.ranking import expression_values, objectives_of
 from dse.views.plot.style import (
     COLUMN,
     FITS,
@@ -39,6 +38,7 @@ from dse.views.plot.style import (
 from dse.views.plot.ticks import plain_ticks
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -123,6 +123,8 @@ def _objective(
     expression: Expression, values: np.ndarray, sign: float, variable_by_path: dict[str, xr.Variable]
 ) -> PlottedObjective:
     """Return an objective with its values [design] in the units of its label."""
+    import xarray as xr
+
     factor, units = scale(float(np.nanmedian(values)), expression.units)
     attributes = variable_by_path[expression.text].attrs if expression.text in variable_by_path else {}
     label = axis_label(xr.DataArray(values, name=expression.text, attrs=attributes), units)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 
 from dse.views.plot.style import COLUMN, freeze_layout, legend_below, new_figure, series, set_title, style
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
 #: Height of a panel in inches; parts of a bar and their colours.

@@ -92,11 +92,11 @@ def test_pools_that_state_no_devices_have_those_of_their_degrees(tmp_path, said,
     if "system = [" in said:
         text = text.replace('[system]\nname = "h100-sxm-80gb"\n', "")
     file.write_text(text.replace("[serving]", f"{said}\n[serving]"))
-    _, results, found = pools.swept_pools(specs.read(file), str(file))
+    results, found = pools.swept_pools(specs.read(file), str(file))
     for name, candidates in found.items():
         assert {one.devices for one in candidates} == devices
-        degrees = [results[name][degree] for degree in ("tp", "dp") if degree in results[name].coords]
-        product = np.broadcast_to(np.prod(np.broadcast_arrays(*degrees), axis=0), results[name].sizes["design"])
+        columns = results[name].columns
+        product = np.prod([columns[degree] for degree in ("tp", "dp") if degree in columns], axis=0)
         assert [one.devices for one in candidates] == product.tolist()
     assert pools.match(file).pools
 
@@ -106,7 +106,7 @@ def test_pools_have_mappings_that_the_engine_launches(tmp_path):
     file, mixture = tmp_path / "pools.toml", TEXT.replace("llama-3-8b", "qwen3-30b-a3b").replace("s = 1", "s = 4")
     asked = mixture.replace("[serving]", "[axes]\ntp = [4]\nep = [2]\n[serving]")
     file.write_text(mixture.replace("[serving]", '[axes]\ntp = [4]\nep = "divisors"\n[serving]'))
-    found = pools.swept_pools(specs.read(file), "pools.toml")[2]
+    found = pools.swept_pools(specs.read(file), "pools.toml")[1]
     assert all({one.labels["ep"] for one in pool} == {1, 4} for pool in found.values())
     file.write_text(asked)
     with pytest.raises(InputError, match=r"prefill: got tp 4 x ep 2, which vllm .*; allowed ep 1, 4 of tp 4;"):

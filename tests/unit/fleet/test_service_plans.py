@@ -171,7 +171,7 @@ def test_intervals_and_the_cheapest_are_of_the_workers_that_a_plan_starts(plan):
             )
         )
     prompts, answers = each
-    found = fleet_intervals(fleet, DEMAND)
+    (found,) = fleet_intervals([fleet], DEMAND)
     price = "cost_per_device_hour"
     assert found == {first: prompts[first], token: answers[token], price: answers[price]}
     assert prompts[price] != answers[price]

@@ -103,12 +103,8 @@ def test_rows_are_selected_by_their_number(results):
                     source.sel({dim: wrong})
 
 
-@pytest.mark.skipif(
-    [int(part) for part in xr.__version__.split(".")[:2]] < [2024, 9],
-    reason="xarray groups by several coordinates since 2024.9",
-)
 def test_designs_are_grouped_by_several_parts_of_their_mapping(results):
-    """As the guide says: by pandas, and by xarray once they are no levels of one index."""
+    """By pandas, and by xarray once they are no levels of one index, which results.dse.groupby sees to."""
     for source in both(results):
         dims = {"mapping", "design"} & set(source.dims)
         time = source.step_time.where(source.feasible) if dims else None

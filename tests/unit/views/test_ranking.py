@@ -9,9 +9,10 @@ import xarray as xr
 import dse
 from dse.lab.page import table
 from dse.sweep import execute, from_text
+from dse.sweep.results.ranking import ranking
 from dse.views import plot
 from dse.views.plot import designs, grid, style
-from dse.views.plot.ranking import ranking, worst_shown
+from dse.views.plot.ranking import worst_shown
 from tests.conftest import CHIP_SERVING_SWEEP
 from tests.figures import assert_readable, visible_texts
 from tests.unit.views.test_words import served

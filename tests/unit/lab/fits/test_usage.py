@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from dse.designs import catalog
-from dse.lab.fits import adding, own, usage_line
+from dse.lab.fits import adding, own
+from dse.lab.fits.usage import usage_line
 from dse.measured import predict_cases, read_cases
 from tests.unit.lab.fits.test_own import STEP, runs, table
 
