@@ -9,11 +9,14 @@ SWEEP = {
     "workload": {"name": "llama-2-7b", "global_batch": 16}, "system": {"name": "h100", "n_devices": 8},
     "axes": {"tp": "divisors", "micro_batch": "divisors"},
 }  # fmt: skip
+ROW = {"model": "llama-2-7b", "gpu": "h100", "n_gpus": 8, "global_batch": 16, "seq_len": 4096}
 REQUESTS = {
     "evaluate": DESIGN, "serve": {**DESIGN, "set": ["tp=8", "concurrency=8"]}, "run": {"sweep": SWEEP, "keep": "top:3"},
     "search": {"specification": {**SWEEP, "search": {"method": "random", "evaluations": 64, "seeds": 1}}, "gap": 0.1},
     "decide": {"designs": ["h100,tp=8,n_devices=8", "a100,tp=8,n_devices=8"], "workload": "llama-2-7b"},
-    "predict": {"cases": [{"model": "llama-2-7b", "gpu": "h100", "n_gpus": 8, "global_batch": 16}]},
+    "predict": {"cases": [ROW]},
+    "validate": {"cases": [{**ROW, "iteration_s_measured": 4}], "set": {"tp": 8}},
+    "diagnose": {"files": [{**ROW, "iteration_s_measured": 4}], "advice": False},
     "names": {"kind": "metrics", "serving": True}, "catalog": {"kind": "accelerator"}, "show": {"name": "h200"},
 }  # fmt: skip
 
