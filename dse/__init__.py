@@ -20,9 +20,7 @@ _PUBLIC = {
     "explain": "dse.views.explanation",
     "open_results": "dse.sweep.results.files",
     "overview": "dse.sweep.results.files",
-    "predict": "dse.measured.comparison",
     "serve_pools": "dse.doors.pools",
-    "validate": "dse.measured.comparison",
     "value_and_grad": "dse.sweep.engine.gradients",
     "InputError": "dse.errors",
     **dict.fromkeys(

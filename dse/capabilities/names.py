@@ -66,7 +66,8 @@ def names(
         note = f"nothing matches {pattern!r}; {_suggestion(kind, pattern, studies)}"
         return Report([], notes=[note], status=NOTHING_FEASIBLE)
     columns = [Column(name, name, left=True, prose=name in _PROSE, spare=name == _SPARE) for name in table.columns]
-    return Report(rows, [Line(f"{table.what}\n"), Table("names", columns, rows)])
+    remarks = [Line(f"\n{table.note}")] if table.note else []
+    return Report(rows, [Line(f"{table.what}\n"), Table("names", columns, rows), *remarks])
 
 
 def _suggestion(kind: str, pattern: str, studies: Sequence[Study]) -> str:

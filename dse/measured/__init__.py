@@ -1,7 +1,7 @@
 """Measured configurations as designs: read a table, complete open values of its rows, predict, compare.
 
 ``read_cases`` returns the configurations of a CSV file of any kind, ``predict_cases`` completes and evaluates them in
-one batch, ``validate`` compares them with what was measured, ``profiles`` reads rows from files of tools. A bad row
+one batch, ``compare`` compares them with what was measured, ``profiles`` reads rows from files of tools. A bad row
 raises nothing: it is skipped with a reason.
 """
 
@@ -14,7 +14,7 @@ from dse.surface import attribute
 if TYPE_CHECKING:
     from dse.measured import profiles
     from dse.measured.columns import OUTPUT_COLUMNS, SERVING_COLUMNS, STEP_COLUMNS, TRACE_PARTS
-    from dse.measured.comparison import Comparison, predict, validate
+    from dse.measured.comparison import Comparison, compare
     from dse.measured.completion import Candidates as Candidates, complete
     from dse.measured.energy import RelativeStudy as RelativeStudy
     from dse.measured.filling import cells_of as cells_of
@@ -40,13 +40,12 @@ __all__ = [
     "Prediction",
     "Skip",
     "accelerator_of",
+    "compare",
     "complete",
     "evaluate_many",
     "kind_of",
-    "predict",
     "predict_cases",
     "profiles",
     "read_cases",
     "read_table",
-    "validate",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ import html
 import itertools
 from collections.abc import Iterable
 
-from dse.reports.tables import Column, Line, Readable, Section, Style, Table
+from dse.reports.tables import Column, Line, Readable, Section, Style, Table, verbatim
 
 _STYLE = (
     ".dse table{font-size:inherit;border-collapse:collapse;margin:.3em 0}"
@@ -29,6 +29,7 @@ def html_text(report: Readable) -> str:
         parts.append(f"<details><summary>{html.escape(detail)}</summary>{inner}</details>")
     parts += [_paragraph(Line(text, Style.caution)) for text in report.notes]
     parts += [_paragraph(Line(str(path))) for path in itertools.chain(report.files, report.figures)]
+    parts += [_paragraph(verbatim(report.usage))] if report.usage else []
     return f'<div class="dse">{"".join(parts)}</div>'
 
 

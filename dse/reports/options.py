@@ -28,6 +28,7 @@ class Option:
     is_argument: bool = False  #: stands in a command line without a flag
     terminal: Any = None  #: type in a command line where it is another one
     terminal_default: Any = REQUIRED  #: default in a command line where it is another one
+    is_needed: bool = False  #: in a command line, which has no default then
     python: Any = None  #: type in Python where it is another one; of a document, whose path a text is
     gathers: bool = False  #: in Python other keywords are values of it: leaves of a design, sections of a document
     section: str = ""  #: heading of the page of options
@@ -54,6 +55,8 @@ class BoundOption:
     @property
     def terminal_default(self) -> Any:
         """Default in a command line."""
+        if self.option.is_needed:
+            return REQUIRED
         return self.default if self.option.terminal_default is REQUIRED else self.option.terminal_default
 
     @property

@@ -26,6 +26,8 @@ MODULES = {
     "decide": "decide",
     "plan": "plan",
     "pools": "pools",
+    "predict": "predictions",
+    "validate": "predictions",
     "serve": "evaluate",
     "plot_results": "plot",
     "diff": "diff",

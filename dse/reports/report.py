@@ -46,6 +46,7 @@ class Report(Mapping[str, Any]):
     files: Sequence[Path] = ()  #: other files, written
     status: int = 0  #: exit status of the command: 1 where nothing is feasible
     load: Callable[[], xr.Dataset] | None = None  #: opens the labelled results
+    usage: str = ""  #: how what was written is used: the last line
 
     def __getitem__(self, name: str) -> Any:
         return self.document[name]

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from dse.errors import InputError
 from dse.io.terminal import TerminalConsole
-from dse.reports.tables import Column, Line, Readable, Style, Table
+from dse.reports.tables import Column, Line, Readable, Style, Table, verbatim
 from dse.reports.values import plain_values
 
 #: Spaces between columns of a table; minimum width of prose.
@@ -95,6 +95,8 @@ def _print_sections(out: Console, report: Readable, shown: Sequence[str]) -> Non
     hidden = [name for name in report.details if name not in shown] if "all" not in shown else []
     if hidden:
         out.print(Text(f"more: --show all, or some of {', '.join(hidden)}", "dim"))
+    if report.usage:
+        print_line(out, verbatim(report.usage))
 
 
 def print_line(out: Console, line: Line) -> None:

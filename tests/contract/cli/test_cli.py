@@ -162,9 +162,8 @@ def test_several_settings_in_one_are_told_to_repeat_the_option(command, line, te
 
 def test_commas_within_a_value_are_its_own(tmp_path):
     """Remarks with equality signs, and files whose names have one."""
-    from dse.cli.settings import check_one_per_option, split_setting
-
-    from dse.cli.profiles import RunCells
+    from dse.capabilities.settings import check_one_per_option, split_setting
+    from dse.capabilities.tables import RunCells
 
     assert split_setting("precision=fp8, delayed", "--set") == ("precision", "fp8, delayed")
     assert split_setting("memory.bandwidth = 6,5 TB/s", "--set") == ("memory.bandwidth", "6,5 TB/s")
