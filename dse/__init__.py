@@ -16,7 +16,6 @@ __version__ = "0.2.0"
 
 #: Public name → the module that defines it.
 _PUBLIC = {
-    "compare": "dse.views.difference",
     "design": "dse.designs.composing",
     "explain": "dse.views.explanation",
     "open_results": "dse.sweep.results.files",

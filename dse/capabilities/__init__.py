@@ -26,8 +26,18 @@ MODULES = {
     "search": "search",
     "serve": "evaluate",
     "plot_results": "plot",
+    "diff": "diff",
+    "trace": "trace",
+    "launch": "launch",
     "merge": "run",
     "names": "names",
+    "catalog_list": "catalog",
+    "show": "catalog",
+    "catalog_check": "catalog",
+    "catalog_from_config": "catalog",
+    "examples": "examples",
+    "examples_show": "examples",
+    "bench": "bench",
 }
 
 #: Panels of the help, in order.

@@ -80,6 +80,13 @@ def _several_settings_error(where: str, got: str, option: str, settings: Sequenc
     return InputError(where, got, f"{option} with one NAME=VALUE", f"repeat {option}: {repeated}")
 
 
+def setting_texts(settings: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
+    """Return settings, name → value or texts, as texts ``NAME=VALUE``."""
+    if isinstance(settings, Mapping):
+        return [f"{name}={value}" for name, value in settings.items()]
+    return [*(settings or ())]
+
+
 def settings_of(
     settings: Mapping[str, Any] | Sequence[str] | None,
     study: Study,
@@ -107,8 +114,7 @@ def settings_of(
 
     values: dict[str, Any] = {}
     text_by_path: dict[str, str] = {}
-    texts = [f"{name}={value}" for name, value in settings.items()] if isinstance(settings, Mapping) else settings
-    for text in texts or []:
+    for text in setting_texts(settings):
         name, value = split_setting(text, option)
         if name in _OPTIONS:
             raise InputError(option, repr(text), "values of a design", f"write {_OPTIONS[name]} {value}")

@@ -88,6 +88,25 @@ def command(capability: Capability) -> Any:
     return report_errors(call)
 
 
+def alone(capability: Capability) -> Any:
+    """Return the function of a group of commands for typer: the capability, where no command of the group is named.
+
+    Args:
+        capability: of the group's name.
+    """
+    run = command(capability)
+
+    def call(context: typer.Context, **values: Any) -> None:
+        if context.invoked_subcommand is None:
+            run(**values)
+
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    parameters = [context, *inspect.signature(run).parameters.values()]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
+
+
 def _parameter(parameter: Parameter) -> inspect.Parameter:
     """Return a parameter with the declaration that typer reads."""
     option = parameter.option

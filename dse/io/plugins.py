@@ -3,9 +3,9 @@
 ============ ========================================================= ==============================
 group        name = value                                              read by
 ============ ========================================================= ==============================
-dse.commands command = module:object, a ``dse.cli.panels.Registration`` :mod:`dse.cli`
+dse.commands command = module:function, a capability of dse.reports    :mod:`dse.capabilities`
 dse.catalogs any = package or package.folder that holds a catalogue    :mod:`dse.designs.catalog.load`
-dse.exchange format of ``dse trace`` = module:function                 :mod:`dse.cli.trace`
+dse.exchange format of ``dse trace`` = module:function                 :mod:`dse.capabilities.trace`
 dse.provers  any = a module with ``prove`` and ``check``               :mod:`dse.optimizers.proofs`
 ============ ========================================================= ==============================
 """

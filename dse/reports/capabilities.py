@@ -29,13 +29,18 @@ class Capability:
     function: Callable[..., Report]
     panel: str  #: heading of the help: Ask, Serve, Compare with reality, Show, Manage, or one of its own
     local: str = ""  #: reason why HTTP and MCP do not have it
-    path: str = ""  #: of HTTP, name of MCP and of Python, by default the name
+    path: str = ""  #: of HTTP, name of MCP, by default the name
     group_help: str = ""  #: of the group of commands that it begins
     returns: str = ""  #: in Python: ``dataset`` for that of the report, where it has one; "" for the report
 
     @property
+    def python(self) -> str:
+        """Name in Python: that of the function."""
+        return self.function.__name__
+
+    @property
     def key(self) -> str:
-        """Name in Python, HTTP and MCP."""
+        """Name in HTTP and MCP."""
         return self.path or self.name.replace(" ", "_").replace("-", "_")
 
     @property
@@ -97,7 +102,7 @@ class Capability:
         """
         names = [parameter.name for parameter in self.parameters]
         if len(arguments) > len(names):
-            raise InputError(f"dse.{self.key}", f"{len(arguments)} arguments", ", ".join(names), "name the options")
+            raise InputError(f"dse.{self.python}", f"{len(arguments)} arguments", ", ".join(names), "name the options")
         values: dict[str, Any] = dict(zip(names, arguments, strict=False))
         by_key = {key: parameter for parameter in self.parameters for key in (parameter.key, parameter.name)}
         gathering = next((parameter for parameter in self.parameters if parameter.option.gathers), None)
@@ -107,17 +112,17 @@ class Capability:
             if gathering and (parameter is None or (isinstance(value, Mapping) and not parameter.takes_mapping)):
                 gathered[keyword] = value
             elif parameter is None:
-                raise unknown_name(f"dse.{self.key}", keyword, names, "options")
+                raise unknown_name(f"dse.{self.python}", keyword, names, "options")
             elif parameter.name in values:
-                raise InputError(f"dse.{self.key}", f"{keyword} twice", "each option once", "remove one of them")
+                raise InputError(f"dse.{self.python}", f"{keyword} twice", "each option once", "remove one of them")
             else:
                 values[parameter.name] = value
         if gathering and gathered:
-            values[gathering.name] = _gathered(f"dse.{self.key}", values.get(gathering.name), gathered, names)
+            values[gathering.name] = _gathered(f"dse.{self.python}", values.get(gathering.name), gathered, names)
         for parameter in self.parameters:
             if parameter.option.python and isinstance(values.get(parameter.name), str):  # the path of a document
                 values[parameter.name] = Path(values[parameter.name])
-        return self.function(**self._checked(self.keywords, values, f"dse.{self.key}"))
+        return self.function(**self._checked(self.keywords, values, f"dse.{self.python}"))
 
     def answer(self, request: Mapping[str, Any]) -> Report:
         """Return the report of a request of HTTP or MCP, or of a file.
@@ -192,7 +197,7 @@ def capability(
         panel: heading of the help.
         name: as a command, by default the function's.
         local: reason why HTTP and MCP do not have it.
-        path: name in Python, HTTP and MCP, by default the command's.
+        path: name in HTTP and MCP, by default the command's.
         group_help: help of the group of commands that its name begins.
         door: ``module:function`` that takes a design in its place: ``dse.evaluate(design)`` is pure.
         returns: what the function returns in Python: "" for the report, ``dataset`` for that of the report where it

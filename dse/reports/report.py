@@ -30,13 +30,13 @@ class Report(Mapping[str, Any]):
     A terminal, JSON, CSV and HTML are four renderers of it (:mod:`dse.reports`).
 
     >>> from dse.reports import Column, Report, Table
-    >>> table = Table("designs", [Column("step", "step_time", "{:.1f} s".format)], [{"step_time": 1.25}])
+    >>> table = Table("designs", [Column("step", "step_time", "{:.1f} s".format, left=True)], [{"step_time": 1.25}])
     >>> report = Report({"step_time": 1.25}, [table])
     >>> report["step_time"], report.to_dict(), report.table().cells()
     (1.25, {'step_time': 1.25}, [['1.2 s']])
     >>> print(report)
     step
-    ────
+    ─────
     1.2 s
     """
 

@@ -131,7 +131,7 @@ def print_table(out: Console, table: Table) -> None:
             )
         for row in cells:
             rich_table.add_row(*(Text(row[i]) for i in part))
-        _print_unwrapped(out, rich_table, sum(widths[i] + _GAP for i in part))
+        _print_unwrapped(out, rich_table, sum(widths[i] + _GAP for i in part) - _GAP)
 
 
 def _parts(columns: Sequence[Column], widths: Sequence[int], width: int, keys: int) -> list[list[int]]:

@@ -114,6 +114,9 @@ def labelled_designs(spec: Source, **options: Any) -> Labelled:
         spec: path of a specification, its sections as a dictionary, a specification, or a grid.
         **options: other fields of :class:`~dse.sweep.job.RunOptions` than ``output``.
 
+    Returns:
+        Labelled arrays, as of :func:`perform`.
+
     Raises:
         InputError: for bad input, before any evaluation.
 

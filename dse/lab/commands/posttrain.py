@@ -105,10 +105,10 @@ def posttrain(
             _parse_settings(rollout, "--rollout", "serving"),
         )
     )
-    if output and rl_plan.splits:
+    if output and rl_plan.variables:
         with replacing(output, force) as partial:
             rl_plan.splits.to_netcdf(partial, engine="netcdf4")
-    if figure and rl_plan.splits:
+    if figure and rl_plan.variables:
         from dse.views import plot
 
         plot.save(plot.posttraining(rl_plan.best, rl_plan.splits), figure, force)
@@ -116,13 +116,13 @@ def posttrain(
         show.document(
             {
                 "demand": rl_plan.demand._asdict(),
-                "modes": _plan_documents(rl_plan),
+                "modes": rl_plan.rows,
                 "without": rl_plan.without,
             }
         )
     else:
         _print(rl_plan)
-    return 0 if rl_plan.best else NOTHING_FEASIBLE
+    return 0 if rl_plan.rows else NOTHING_FEASIBLE
 
 
 def _parse_settings(settings: list[str] | None, option: str, kind: str) -> dict[str, Any]:
@@ -133,16 +133,6 @@ def _parse_settings(settings: list[str] | None, option: str, kind: str) -> dict[
     return {
         name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in values.items()
     }
-
-
-def _plan_documents(rl_plan: RlPlan) -> list[dict[str, Any]]:
-    """Return the best plan of each mode as column → JSON-ready value, empty without plans."""
-    if not rl_plan.best:
-        return []
-    columns = {
-        str(name): rl_plan.best[name].values.tolist() for name in (*rl_plan.best.coords, *rl_plan.best.data_vars)
-    }
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _mapping_text(row: dict[str, Any], pool: str) -> str:
@@ -170,7 +160,7 @@ def _print(rl_plan: RlPlan) -> None:
         ),
         soft_wrap=True,
     )
-    rows = _plan_documents(rl_plan)
+    rows = rl_plan.rows
     if rows:
         columns = ["mode", "rollout engines", "trainer", "step", "tok/s/dev", "dev-h", "USD"]
         show.print_table(

@@ -511,6 +511,7 @@ def test_run_into_a_place_that_cannot_be_written(command, small_sweep, tmp_path)
     assert all(part in ended.err for part in ("where", "got", "allowed", "fix", "r.nc"))
 
 
+@pytest.mark.filterwarnings("ignore::dse.errors.Notice")  # of the same file, where another entry is read first
 def test_run_with_a_truncated_catalogue(command, small_sweep, tmp_path, monkeypatch):
     whole = dse.catalog.catalog_root() / "workloads" / "gpt-3-13b.toml"
     own = tmp_path / "own" / "workloads" / whole.name
