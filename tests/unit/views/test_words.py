@@ -13,7 +13,6 @@ from docs.make.search.figure import in_words
 from dse.io import counted
 from dse.io.quantities import counted_units
 from dse.views import plot
-from dse.views.words import SHORT
 from dse.views.plot import style
 from dse.views.plot.breakdown import wrap_letters
 from dse.views.words import SHORT
