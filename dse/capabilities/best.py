@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,10 @@ from dse.views.figures import draw, missing_requirement
 from dse.views.words import SHORT, label_text
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from dse.doors import Study
+    from dse.sweep.results.labelled import Labelled
 
 #: Exit status where nothing is feasible, where figures cannot be drawn, and of an interruption.
 NOTHING_FEASIBLE, NO_FIGURES, INTERRUPTED = 1, 2, 130
@@ -88,6 +91,26 @@ def reason_sections(reasons: Mapping[str, int], study: Study, has_lines: bool = 
         Column("reason", "reason", hidden=True),
     ]
     return [*lines, Table("reasons", columns, rows, "designs that cannot run, by reason", show="reasons")]
+
+
+def loader(labelled: Labelled | None, results: Path | None) -> Callable[[], xr.Dataset]:
+    """Return the function that returns labelled results as a dataset, those of an earlier run from their file.
+
+    Args:
+        labelled: of this run, None where an earlier one has left them.
+        results: file.
+    """
+
+    def load() -> xr.Dataset:
+        from dse.sweep.results.files import open_results, to_xarray
+
+        if labelled is not None:
+            return to_xarray(labelled)
+        assert results is not None, "results of an earlier run were read from a file"
+        with open_results(results) as dataset:
+            return dataset.load()
+
+    return load
 
 
 def draw_figures(results: Path, force: bool) -> tuple[list[Path], list[str], int]:

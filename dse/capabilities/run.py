@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.best import NOTHING_FEASIBLE, axis_columns, draw_figures, folded, reason_sections
+from dse.capabilities.best import NOTHING_FEASIBLE, axis_columns, draw_figures, folded, loader, reason_sections
 from dse.errors import InputError
 from dse.io import counted, digits, percent, quantity, seconds as seconds_text
 from dse.io.quantities import GIB
@@ -18,10 +18,8 @@ from dse.reports import Column, Line, Option, Report, Table, capability, caution
 from dse.reports.options import Figure, Force, Fresh, OfferAny, Output, ShowProgress, Specification
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from dse.sweep import BestDesign, Summary
-    from dse.sweep.results.files import Labelled
+    from dse.sweep.results.labelled import Labelled
 
 #: Maximum number of shards; the names of their files have five digits.
 MOST_SHARDS = 99_999
@@ -245,15 +243,6 @@ def _report(
     sections = [*head, *best_sections(summary, probabilities), *_feasible_sections(summary)]
     sections = sorted([*sections, *_end_sections(summary, seconds)], key=lambda section: bool(section.show))
 
-    def load() -> xr.Dataset:
-        """Return the labelled results, of an earlier run from its file."""
-        from dse.sweep.results.files import open_results, to_xarray
-
-        if labelled is not None:
-            return to_xarray(labelled)
-        with open_results(summary.written) as dataset:
-            return dataset.load()
-
     return Report(
         document,
         sections,
@@ -261,7 +250,7 @@ def _report(
         figures,
         [] if summary.output is None else [summary.written],
         status or (0 if summary.n_feasible or summary.shard else NOTHING_FEASIBLE),
-        None if summary.shard else load,
+        None if summary.shard else loader(labelled, summary.output),
     )
 
 

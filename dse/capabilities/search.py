@@ -8,7 +8,15 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.best import INTERRUPTED, NOTHING_FEASIBLE, axis_columns, draw_figures, folded, reason_sections
+from dse.capabilities.best import (
+    INTERRUPTED,
+    NOTHING_FEASIBLE,
+    axis_columns,
+    draw_figures,
+    folded,
+    loader,
+    reason_sections,
+)
 from dse.errors import InputError
 from dse.io import counted, quantity, seconds as seconds_text, setting
 from dse.reports import Column, Line, Option, Report, Table, capability, caution, heading
@@ -16,13 +24,11 @@ from dse.reports.options import Figure, Force, Fresh, OfferAny, Output, ShowProg
 from dse.views.words import SHORT
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from dse.doors import Study
     from dse.optimizers import Problem, SearchOutcome
     from dse.optimizers.codesign.chip import DescentChip
     from dse.reports.tables import Section
-    from dse.sweep.results.files import Labelled
+    from dse.sweep.results.labelled import Labelled
 
 #: Number of designs below which enumeration is better.
 ENUMERABLE = 1e9
@@ -155,19 +161,11 @@ def _report(outcome: SearchOutcome, labelled: Labelled | None, problem: Problem,
     elif not outcome.any_feasible:
         status = NOTHING_FEASIBLE
 
-    def load() -> xr.Dataset:
-        """Return the labelled results, of an earlier search from its file."""
-        from dse.sweep.results.files import open_results, to_xarray
-
-        if labelled is not None:
-            return to_xarray(labelled)
-        assert outcome.output is not None, "an outcome without results was read from a file"
-        with open_results(outcome.output) as dataset:
-            return dataset.load()
-
     document = _document(outcome, problem) | {"figures": figures}
     files = [*([outcome.output] if outcome.output else []), *certificate]
-    return Report(document, _sections(outcome, problem), notes, figures, files, status, load)
+    return Report(
+        document, _sections(outcome, problem), notes, figures, files, status, loader(labelled, outcome.output)
+    )
 
 
 def _document(outcome: SearchOutcome, problem: Problem) -> dict[str, Any]:

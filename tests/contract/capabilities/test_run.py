@@ -50,6 +50,7 @@ SECTIONS = {
     "objective": {"minimize": "step_time"},
     "output": {"keep": "top:3"},
 }
+REQUEST = {"title": "a small sweep", "workload": "gpt-3-13b", "system": "selene", "axes": {"tp": [4, 8]}}
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +171,22 @@ def test_the_document_is_the_same_behind_every_door(file, tmp_path):
     assert {**printed, **dict.fromkeys(alone)} == {**report, **dict.fromkeys(alone)}
     again = json.loads(command("run", file, "-o", tmp_path / "r.nc", "--no-figure", "--json").stdout)
     assert again["best"] == printed["best"] and again["finished"]
+
+
+def test_a_file_of_options_may_hold_the_sections(file, tmp_path, monkeypatch):
+    """What HTTP takes; a specification of the command line counts first."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.json").write_text(json.dumps({"sweep": REQUEST, "keep": "best"}))
+    found = json.loads(command("run", "--request", "r.json", "--no-figure", "--json").stdout)
+    assert (found["keep"], found["output"]) == ("best", "results/a_small_sweep.nc")
+    other = json.loads(command("run", file, "--request", "r.json", "--no-figure", "--json", "-o", "o.nc").stdout)
+    assert other["n_designs"] == 24 and other["keep"] == "best" and found["n_designs"] == 2
+    (tmp_path / "r.json").write_text(json.dumps({"sweep": {**REQUEST, "axes": {"tp": "nonsense"}}}))
+    assert "sweep: axes.tp" in command("run", "--request", "r.json").stderr
+    for text in ('{"sweep": ', "[1]", '{"sweep": [[1]]}', '{"sweep": 3}'):
+        (tmp_path / "r.json").write_text(text)
+        refused = command("run", "--request", "r.json")
+        assert refused.exit_code == 2 and all(part in refused.stderr for part in ("where", "got", "allowed", "fix"))
 
 
 def test_a_report_is_short_and_wide_enough_for_eighty_columns(file, tmp_path, monkeypatch):
