@@ -153,6 +153,10 @@ class Readable(Protocol):
         """Other files."""
 
     @property
+    def usage(self) -> str:
+        """Command that uses what was written; "" for none."""
+
+    @property
     def details(self) -> list[str]:
         """Names of the details that are shown on request."""
 
