@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.rates.sweeps import ROOT
-from docs.make.markdown import table
 
 #: What was measured last, for the page.
 RECORD = ROOT / "docs" / "questions.json"
@@ -158,11 +157,12 @@ def _run(arguments: list[str], folder: Path, cache: Path) -> float:
 
 def seconds_table(record: dict[str, Any]) -> str:
     """Return the table of the seconds of questions in Markdown."""
-    rows = [
-        [name, f"{one['imports']:.1f}", f"{one['seconds']:.1f} s", one["bound"]]
+    rows = (
+        (name, f"{one['imports']:.1f}", f"{one['seconds']:.1f} s", one["bound"])
         for name, one in record["questions"].items()
-    ]
-    return table(["question", "imports of jax", "seconds", "must be"], rows)
+    )
+    header = ("question", "imports of jax", "seconds", "must be"), ("---", "--:", "--:", "---")
+    return "\n".join(f"|{'|'.join(cells)}|" for cells in (*header, *rows))
 
 
 def section() -> str:

@@ -22,7 +22,7 @@ from dse.sweep.engine.nesting import LONGEST_CHUNK, Inner, Nest
 from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_outer, merge_structures, score_outer
 from dse.sweep.engine.options import Density, option_axes
 from dse.sweep.engine.point import Program, equations_of, neutral_inputs
-from dse.sweep.engine.scores import Scores, expand_groups
+from dse.sweep.engine.scores import Scores, expand_groups, host_rows
 from dse.sweep.grid.grid import Grid
 from dse.types.trees import tree_leaves
 
@@ -295,7 +295,10 @@ class SweepEngine:
         """Return [objective, row, inner] scores of ``rows``: outer indices, counted from the chunk's start."""
         is_separable = nest.inner.separable and not self.by_numpy
         owners = self.score_programs(nest, len(chunk_scores.outer_best)).owners if is_separable else ()
-        return expand_groups(chunk_scores, rows, owners, self.program.study.feasible_bit)
+        take_rows: Callable[[Any, np.ndarray], np.ndarray] = host_rows
+        if not self.by_numpy:
+            from dse.sweep.engine.reductions import device_rows as take_rows
+        return expand_groups(chunk_scores, rows, owners, self.program.study.feasible_bit, take_rows)
 
     def designs(self, index: np.ndarray) -> tuple[Any, tuple[np.ndarray, ...]]:
         """Return all metrics and the objectives, arrays [design], of the designs with these indices."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -52,12 +53,18 @@ def count_below_on_host(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarra
     return np.stack([np.searchsorted(row, limits, side="left") for row, limits in pairs])
 
 
-def expand_groups(chunk_scores: Scores, rows: np.ndarray, owners: Owners, feasible_bit: int) -> np.ndarray:
+def expand_groups(
+    chunk_scores: Scores,
+    rows: np.ndarray,
+    owners: Owners,
+    feasible_bit: int,
+    take_rows: Callable[[Any, np.ndarray], np.ndarray],
+) -> np.ndarray:
     """Return [objective, row, inner] scores of some outer indices, for the product of the groups."""
-    scores = [_rows(values, rows) for values in chunk_scores.scores]
+    scores = [take_rows(values, rows) for values in chunk_scores.scores]
     if len(scores) == 1:
         return _by_row(scores[0])
-    is_feasible = [_rows(values, rows) == feasible_bit for values in chunk_scores.reasons]
+    is_feasible = [take_rows(values, rows) == feasible_bit for values in chunk_scores.reasons]
     objective_scores = []
     for group, row in owners:
         value = np.broadcast_to(scores[group][row], np.broadcast_shapes(*(feasible.shape for feasible in is_feasible)))
@@ -72,13 +79,9 @@ def _by_row(scores: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(scores.reshape(n_objectives, first * second, n_rows).transpose(0, 2, 1))
 
 
-def _rows(values: Values, rows: np.ndarray) -> np.ndarray:
-    """Return […, row] the values of some outer indices."""
-    if isinstance(values, np.ndarray):
-        return values[..., rows]
-    from dse.sweep.engine.reductions import device_rows
-
-    return device_rows(values, rows)
+def host_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return […, row] the values of some outer indices, of arrays of NumPy."""
+    return values[..., rows]
 
 
 @dataclasses.dataclass(frozen=True)
