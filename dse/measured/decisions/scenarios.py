@@ -161,4 +161,4 @@ def _number(text: Any, units: str, where: str) -> float:
     try:
         return float(text)
     except ValueError:
-        return catalog.quantity(text, units, where)
+        return catalog.quantity(str(text), units, where)
