@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from dse.cli.options import Force
 from dse.cli.status import report_errors
 from dse.io.interruption import arm
 from dse.io.terminal import filter_output
+from dse.reports.terminal import note, print_report
 
 
 @report_errors
@@ -21,15 +21,15 @@ def main(
     catalog: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Also replace the fitted values in this catalogue.")
     ] = None,
-    force: Force = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")] = False,
 ) -> None:
     """Fit parameters to measurements of kernels, power, engines or steps."""
     from calibration.jobs import JOBS
-    from dse.lab.commands.calibrate import print_fit
+    from dse.lab.commands.calibrate import fit_report
     from dse.lab.fits import jobs
 
-    _, errors, written = jobs.run(cases, folds, output, catalog, force=force, jobs=JOBS | jobs.JOBS)
-    print_fit(errors, written)
+    _, errors, files = jobs.run(cases, folds, output, catalog, progress=note, force=force, jobs=JOBS | jobs.JOBS)
+    print_report(fit_report(errors, files))
 
 
 if __name__ == "__main__":

@@ -16,14 +16,11 @@ __version__ = "0.2.0"
 
 #: Public name → the module that defines it.
 _PUBLIC = {
-    "compare": "dse.views.difference",
     "design": "dse.designs.composing",
     "explain": "dse.views.explanation",
     "open_results": "dse.sweep.results.files",
     "overview": "dse.sweep.results.files",
-    "predict": "dse.measured.comparison",
     "serve_pools": "dse.doors.pools",
-    "validate": "dse.measured.comparison",
     "value_and_grad": "dse.sweep.engine.gradients",
     "InputError": "dse.errors",
     **dict.fromkeys(
@@ -54,12 +51,12 @@ def __getattr__(name: str) -> Any:
     folder = Path(__file__).parent
     if name.startswith("_") or (folder / name).exists() or (folder / f"{name}.py").exists():  # a module to be imported
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = importlib.import_module("dse.capabilities").function(name)
+    value = importlib.import_module("dse.reports.registry").function(name)
     setattr(sys.modules[__name__], name, value)
     return value
 
 
 def __dir__() -> list[str]:
-    from dse.capabilities import MODULES
+    from dse.reports.registry import MODULES
 
     return sorted({*__all__, *MODULES})

@@ -38,7 +38,7 @@ def attribute(package: str, name: str) -> Any:
         name: public name.
 
     Returns:
-        The function, class or constant.
+        The function, class or constant, or a public module of the package.
 
     Raises:
         AttributeError: if the package has no such public name.
@@ -46,6 +46,7 @@ def attribute(package: str, name: str) -> Any:
     module = modules_by_name(package).get(name)
     if module is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
+    source = importlib.import_module(f"{package}.{name}" if module == package else module)
+    value = source if module == package else getattr(source, name)
     setattr(sys.modules[package], name, value)
     return value

@@ -96,15 +96,14 @@ table[["model", "n_gpus", "seq_len", "tp", "pp", "micro_batch", "recompute", "it
 
 
 # %%
-def predicted(name):
+def predicted():
     """Predictions of the unseen rows, with the ends of their 80 % intervals."""
-    dse.predict(folder / "unseen.csv", folder / name, intervals=True)
-    return pd.read_csv(folder / name)
+    return dse.predict(folder / "unseen.csv").to_dataframe()
 
 
-before = predicted("before.csv")
+before = predicted()
 jobs.run([folder / "measured.csv"], 0, folder / "fitted.toml", folder / "my_catalog")
-after = predicted("after.csv")
+after = predicted()
 
 
 def judged(found):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from benchmarks import questions
 from benchmarks.rates import against_loop, bench
 from benchmarks.rates.revisions import PASSES, RECORD
 from benchmarks.rates.runs import SMALLER
@@ -121,6 +122,7 @@ def page(measured: dict[str, Any]) -> str:
             f"serving: `{shown(SERVING_SWEEP)}` with 2,000 values of concurrency. Compare the lines of one page with each "
             "other: machines differ.",
             _PROFILE,
+            *filter(None, [questions.section()]),
             *growth.section(),
             revisions(json.loads(RECORD.read_text(encoding="utf-8"))),
         ]

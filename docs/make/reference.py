@@ -13,7 +13,7 @@ from typing import Any
 from docs.make import catalog_keys, files
 from docs.make.command import page_parser
 from docs.make.markdown import fill, linked, publish, tight_table
-from dse.cli.listing import listing
+from dse.capabilities.listing import listing
 from dse.designs import all_leaves, catalog
 from dse.designs.catalog.schema import SCHEMAS
 from dse.doors import STUDIES

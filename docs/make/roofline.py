@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import dse
-from dse.model.formats import RECIPES
+from dse.model.recipes import RECIPES
 from dse.types import Design, Precision
 from dse.views.plot import style
 

@@ -33,6 +33,7 @@ CONTENTS = {
     "Notebooks": tuple(sorted(f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb"))),
     "Look up": (
         "docs/reference",
+        "docs/options",
         "docs/glossary",
         "docs/launch",
         "docs/api",

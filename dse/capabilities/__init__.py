@@ -1,87 +1,22 @@
 """Capabilities: the functions of ``dse`` that are commands, paths of HTTP, and tools of MCP as well.
 
 A capability is a function with declared options that returns a report (:mod:`dse.reports`). To add one: a module here,
-its line in :data:`MODULES`, its test. Those of the lab, and of other distributions, join by entry points of the group
-``dse.commands``.
+its line in :data:`dse.reports.registry.MODULES`, its test. Those of the lab, and of other distributions, join by entry
+points of the group ``dse.commands``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
-from dse.errors import InputError
-from dse.io import plugins
+from dse.surface import attribute
 
 if TYPE_CHECKING:
-    from dse.reports import Capability
+    from dse.capabilities.designs import DesignRequest as DesignRequest, request_design
+else:
 
-#: Name in Python → module of this package, in the order of the help.
-MODULES = {
-    "evaluate": "evaluate",
-    "run": "run",
-    "search": "search",
-    "decide": "decide",
-    "plan": "plan",
-    "pools": "pools",
-    "serve": "evaluate",
-    "plot_results": "plot",
-    "merge": "run",
-    "names": "names",
-}
-
-#: Panels of the help, in order.
-PANELS = ("Ask", "Serve", "Compare with reality", "Show", "Manage")
+    def __getattr__(name: str) -> Any:
+        return attribute(__name__, name)
 
 
-def capabilities() -> dict[str, Capability]:
-    """Return name as a command → capability: those of the core, then those of entry points by name."""
-    return _loaded()[0]
-
-
-def faults() -> list[str]:
-    """Return a line for each entry point that is left out: no distribution can take the others away."""
-    return _loaded()[1]
-
-
-@functools.cache
-def _loaded() -> tuple[dict[str, Capability], list[str]]:
-    """Return name → capability, and why others are left out: they cannot be loaded, or their name is taken."""
-    from dse.reports import Capability
-
-    core = [getattr(importlib.import_module(f"{__name__}.{module}"), name) for name, module in MODULES.items()]
-    by_name: dict[str, Capability] = {function.capability.name: function.capability for function in core}
-    names, faults = frozenset(by_name), []
-    entries = plugins.plugins(plugins.COMMANDS)
-    if not any(map(plugins.is_builtin, entries.values())):
-        faults.append("capabilities of the lab (page, calibrate, …) are missing: install the package again")
-    for name, entry in entries.items():
-        try:
-            made = getattr(plugins.load(entry), "capability", None)
-            if name in names or not isinstance(made, Capability):
-                raise plugins.refused(entry, entry.value, "a capability of dse.reports, under a name that dse lacks")
-            by_name[name] = made
-        except InputError as error:
-            faults.append(f"{error.where}: {error.got}; left out")
-    return by_name, faults
-
-
-def remote_capabilities() -> dict[str, Capability]:
-    """Return name in HTTP and MCP → capability of those that answer there."""
-    return {made.key: made for made in capabilities().values() if not made.local}
-
-
-def function(name: str) -> Any:
-    """Return the capability ``name`` of Python as a function.
-
-    Raises:
-        AttributeError: if there is none.
-    """
-    if name in MODULES:
-        return getattr(importlib.import_module(f"{__name__}.{MODULES[name]}"), name)
-    with contextlib.suppress(KeyError):
-        return plugins.load(plugins.plugins(plugins.COMMANDS)[name.replace("_", "-")])
-    raise AttributeError(f"module {sys.modules['dse'].__name__!r} has no attribute {name!r}")
+__all__ = ["request_design"]

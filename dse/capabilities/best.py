@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,10 @@ from dse.views.figures import draw, missing_requirement
 from dse.views.words import SHORT, label_text
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from dse.doors import Study
+    from dse.sweep.results.labelled import Labelled
 
 #: Exit status where nothing is feasible, where figures cannot be drawn, and of an interruption.
 NOTHING_FEASIBLE, NO_FIGURES, INTERRUPTED = 1, 2, 130
@@ -40,8 +44,30 @@ def axis_columns(labels: Sequence[Mapping[str, Any]]) -> tuple[list[Column], str
         is_common = len(labels) > 1 and len(texts) == 1
         if is_common:
             common_values.append(f"{heading} {texts.pop()}")
-        columns.append(Column(heading, name, lambda value, name=name: label_text(name, value), hidden=is_common))
+        columns.append(Column(heading, name, functools.partial(label_text, name), hidden=is_common))
     return columns, f"same for all: {', '.join(common_values)}" if common_values else ""
+
+
+def folded(
+    labels: Sequence[Mapping[str, Any]], values: Sequence[float], folds: bool = True
+) -> tuple[list[int], list[Line]]:
+    """Return the positions of the rows to show of designs, and a line on each near-tie that a row stands for.
+
+    Args:
+        labels: of each design, name of an axis → value, the best first.
+        values: of the objective, of each design.
+        folds: False to show all designs.
+    """
+    from dse.views.near_ties import fold_near_ties
+
+    if not folds:
+        return list(range(len(labels))), []
+    rows = fold_near_ties(labels, values)
+    notes = [
+        (rank, row.note(SHORT.get(row.axis, row.axis), functools.partial(label_text, row.axis)))
+        for rank, row in enumerate(rows, start=1)
+    ]
+    return [row.first for row in rows], [Line(f"as good as row {rank}: {note}") for rank, note in notes if note]
 
 
 def reason_sections(reasons: Mapping[str, int], study: Study, has_lines: bool = True) -> list[Line | Table]:
@@ -65,6 +91,26 @@ def reason_sections(reasons: Mapping[str, int], study: Study, has_lines: bool = 
         Column("reason", "reason", hidden=True),
     ]
     return [*lines, Table("reasons", columns, rows, "designs that cannot run, by reason", show="reasons")]
+
+
+def loader(labelled: Labelled | None, results: Path | None) -> Callable[[], xr.Dataset]:
+    """Return the function that returns labelled results as a dataset, those of an earlier run from their file.
+
+    Args:
+        labelled: of this run, None where an earlier one has left them.
+        results: file.
+    """
+
+    def load() -> xr.Dataset:
+        from dse.sweep.results.files import open_results, to_xarray
+
+        if labelled is not None:
+            return to_xarray(labelled)
+        assert results is not None, "results of an earlier run were read from a file"
+        with open_results(results) as dataset:
+            return dataset.load()
+
+    return load
 
 
 def draw_figures(results: Path, force: bool) -> tuple[list[Path], list[str], int]:

@@ -72,7 +72,6 @@ def decide(
     Exit status 1 where no design can run. With --measured the designs are as believed after these rows.
     """
     from dse.measured.decisions.choice import decide as decided
-    from dse.measured.decisions.evidence import read_evidence
     from dse.measured.decisions.scenarios import parse_scenarios, scenarios_of
 
     study, choices, objective, notes = choices_of(designs, workload, system, settings, any_option, serving)
@@ -80,7 +79,11 @@ def decide(
         futures = scenarios_of(scenario, "scenario")
     else:
         futures = [future for text in _listed(scenario) for future in parse_scenarios(text)]
-    rows = read_evidence(_listed(measured), study) if measured else None
+    rows = None
+    if measured:
+        from dse.measured.decisions.evidence import read_evidence
+
+        rows = read_evidence(_listed(measured), study)
     decisions = [
         decided(choices, name, study, is_maximised(name, study), futures, rows)
         for name in _listed(metric) or [objective]

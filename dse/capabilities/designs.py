@@ -74,6 +74,9 @@ def request_design(
         to_serve: fix in errors for leaves of serving.
         tool: name of the tool that the design is for, which prefers stacks.
 
+    Returns:
+        The design with the names it was stated by; leaves are plain numbers in SI units.
+
     Raises:
         InputError: for unknown names, invalid values and options stated twice.
     """
@@ -128,13 +131,13 @@ def design_summary(workload: str, system: str, software: str, design: Design, st
 
 def _slice_text(design: Design) -> str:
     """Return the lengths of a torus slice's axes above 1 as `` (4 x 4 a slice)``, "" for other links and one device."""
-    from dse.model.links import axis_edges, slice_size
+    from dse.doors.study import torus_strides
     from dse.types import Topology
 
     links = design.system.scale_up.links
     if links is None or links.topology != float(Topology.torus):
         return ""
-    edges = [float(edge) for edge in axis_edges(links, slice_size(design.system), design.mapping.tp)]
+    edges = torus_strides(design)
     lengths = [high / low for low, high in itertools.pairwise(edges)]
     return f" ({' x '.join(f'{length:g}' for length in lengths if length > 1.0)} a slice)" if edges[-1] > 1.0 else ""
 

@@ -24,6 +24,7 @@ class Listing(NamedTuple):
     what: str  #: title, in one line
     columns: tuple[str, ...]  #: headings; the first column has the names
     rows: tuple[tuple[str, ...], ...]
+    note: str = ""  #: below the table
 
 
 def listing(kind: str, pattern: str = "", studies: Sequence[Study] = (TRAINING,)) -> Listing:
@@ -142,7 +143,8 @@ def _columns(_: Sequence[Study]) -> Listing:
         for column in columns
     )
     written_rows = ((name, "written", meaning, "") for name, meaning in OUTPUT_COLUMNS.items())
-    return Listing(title, ("name", "is", "meaning", "where it is empty"), (*read_rows, *written_rows))
+    note = "Tables of kernels and of energy have columns of their own: docs/kernels.md, docs/energy.md."
+    return Listing(title, ("name", "is", "meaning", "where it is empty"), (*read_rows, *written_rows), note)
 
 
 #: Kind of names → function that lists it.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
+from dse.errors import plain, unknown_name
 from dse.reports import Column, Line, Option, Report, Table, capability
 from dse.reports.report import NOTHING_FEASIBLE
 
@@ -29,7 +30,12 @@ class NameKind(StrEnum):
 @capability("Manage", "list", path="names")
 def names(
     kind: Annotated[
-        NameKind | None, Option("What to list [default: how many there are of each].", is_argument=True)
+        str | None,
+        Option(
+            "What to list [default: how many there are of each].",
+            is_argument=True,
+            metavar="leaves|metrics|axes|constraints|columns",
+        ),
     ] = None,
     pattern: Annotated[
         str,
@@ -50,13 +56,18 @@ def names(
     studies = [STUDIES["serving"]] if serving else list(STUDIES.values())
     if kind is None:
         return _overview(studies)
+    if kind not in list(NameKind):
+        problem = unknown_name("dse list kind", kind, [*NameKind], "names")
+        problem.fix = _catalogue_fix(kind) or problem.fix
+        raise problem
     table = listing(kind, pattern, studies)
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     if not rows:
         note = f"nothing matches {pattern!r}; {_suggestion(kind, pattern, studies)}"
         return Report([], notes=[note], status=NOTHING_FEASIBLE)
     columns = [Column(name, name, left=True, prose=name in _PROSE, spare=name == _SPARE) for name in table.columns]
-    return Report(rows, [Line(f"{table.what}\n"), Table("names", columns, rows)])
+    remarks = [Line(f"\n{table.note}")] if table.note else []
+    return Report(rows, [Line(f"{table.what}\n"), Table("names", columns, rows), *remarks])
 
 
 def _suggestion(kind: str, pattern: str, studies: Sequence[Study]) -> str:
@@ -80,10 +91,9 @@ def _suggestion(kind: str, pattern: str, studies: Sequence[Study]) -> str:
     return f"did you mean {' or '.join(matches)}?" if matches else f"dse list {kind} shows them all"
 
 
-def other_names(word: str) -> str:
+def _catalogue_fix(word: str) -> str:
     """Return the line that says how to list the kind of catalogue entry ``word`` names, "" where it names none."""
     from dse.designs.catalog import kinds
-    from dse.errors import plain
 
     kind_by_word = {plain(kind): kind for kind in kinds()}
     kind = kind_by_word.get(plain(word)) or kind_by_word.get(plain(word).removesuffix("s"))

@@ -79,4 +79,4 @@ def check_report(problem: Problem, certificate: Path) -> Report:
         line = Line(f"valid: no design is better than {best} by more than {100 * verdict.gap:.3g} %")
     blocks = counted(verdict.blocks, "block")
     work = Line(f"{blocks}, {verdict.halved:,} of them divided further; {seconds(verdict.seconds)}")
-    return Report(verdict, [line, work], status=0 if verdict.is_valid else _INVALID)
+    return Report(verdict._asdict(), [line, work], status=0 if verdict.is_valid else _INVALID)

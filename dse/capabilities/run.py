@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.best import NOTHING_FEASIBLE, axis_columns, draw_figures, reason_sections
+from dse.capabilities.best import NOTHING_FEASIBLE, axis_columns, draw_figures, folded, loader, reason_sections
 from dse.errors import InputError
 from dse.io import counted, digits, percent, quantity, seconds as seconds_text
 from dse.io.quantities import GIB
@@ -17,10 +18,8 @@ from dse.reports import Column, Line, Option, Report, Table, capability, caution
 from dse.reports.options import Figure, Force, Fresh, OfferAny, Output, ShowProgress, Specification
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from dse.sweep import BestDesign, Summary
-    from dse.sweep.results.files import Labelled
+    from dse.sweep.results.labelled import Labelled
 
 #: Maximum number of shards; the names of their files have five digits.
 MOST_SHARDS = 99_999
@@ -93,7 +92,7 @@ def run(
         One variable per metric, with ``units`` and ``long_name``. Dimensions are the orthogonal axes and
         ``mapping``; ``design`` for single designs (``feasible``, ``top:K``, ``pareto``); the orthogonal axes for
         ``best``. Of ``top:K`` also the ends of 80 % intervals and ``probability_best``. Its report, what the command
-        prints, is :func:`dse.reports.datasets.report_of` of it.
+        prints, is its attribute ``dse.report``.
 
     Raises:
         InputError: for bad input, before any evaluation.
@@ -241,17 +240,8 @@ def _report(
         "best": best, "study": summary.study.name, "rate": summary.rate, "caution": summary.caution,
         "cautions": summary.cautions, "ranking": summary.ranking, "seconds": seconds, "figures": figures,
     }  # fmt: skip
-    sections = [*head, *_best_sections(summary, probabilities), *_feasible_sections(summary)]
-    sections += _end_sections(summary, seconds)
-
-    def load() -> xr.Dataset:
-        """Return the labelled results, of an earlier run from its file."""
-        from dse.sweep.results.files import open_results, to_xarray
-
-        if labelled is not None:
-            return to_xarray(labelled)
-        with open_results(summary.written) as dataset:
-            return dataset.load()
+    sections = [*head, *best_sections(summary, probabilities), *_feasible_sections(summary)]
+    sections = sorted([*sections, *_end_sections(summary, seconds)], key=lambda section: bool(section.show))
 
     return Report(
         document,
@@ -260,7 +250,7 @@ def _report(
         figures,
         [] if summary.output is None else [summary.written],
         status or (0 if summary.n_feasible or summary.shard else NOTHING_FEASIBLE),
-        None if summary.shard else load,
+        None if summary.shard else loader(labelled, summary.output),
     )
 
 
@@ -282,20 +272,31 @@ def _best_probabilities(summary: Summary, labelled: Labelled | None) -> dict[int
         return dict(zip(dataset["index"][:].tolist(), dataset["probability_best"][:].tolist(), strict=True))
 
 
-def _best_sections(summary: Summary, probabilities: Mapping[int, float]) -> list[Line | Table]:
-    """Return the table of the best designs below the values common to all, with time by part where there is room."""
+def best_sections(
+    summary: Summary, probabilities: Mapping[int, float] = types.MappingProxyType({})
+) -> list[Line | Table]:
+    """Return the table of the best designs below the values common to all, with time by part where there is room.
+
+    Args:
+        summary: of a run.
+        probabilities: index of a design → probability that it is the best.
+    """
     if not summary.best:
         return []
-    axes, common_values = axis_columns([design.labels | design.work for design in summary.best])
+    labels = [design.labels | design.work for design in summary.best]
+    # Rows of unlike workloads, and of machines with their best mapping each, are answers of their own.
+    is_ranking = not summary.each_work and not (summary.keep == "best" and summary.points)
+    positions, ties = folded(labels, [design.value for design in summary.best], is_ranking)
+    axes, common_values = axis_columns([labels[position] for position in positions])
     shares = _shares(summary)
-    # Near-ties: rows whose values differ by less than the model can tell would be folded here.
     rows = [
         {
-            **design.labels, **design.work, **design.metrics, "rank": rank, "objective": design.value,
-            "probability_best": probabilities.get(design.index),
-            **{f"share_{name}": values[rank - 1] for name, values in shares.items()},
+            **labels[position], **summary.best[position].metrics, "rank": rank,
+            "objective": summary.best[position].value,
+            "probability_best": probabilities.get(summary.best[position].index),
+            **{f"share_{name}": values[position] for name, values in shares.items()},
         }
-        for rank, design in enumerate(summary.best, start=1)
+        for rank, position in enumerate(positions, start=1)
     ]  # fmt: skip
     columns = [Column("", "rank"), *axes, *_objective_columns(summary), *_metric_columns(summary)]
     if all(design.index in probabilities for design in summary.best):
@@ -303,7 +304,7 @@ def _best_sections(summary: Summary, probabilities: Mapping[int, float]) -> list
     columns += [Column(f"{name} %", f"share_{name}", _in_per_cent(1), spare=True) for name in shares]
     lines = [heading(f"best by {summary.objective.replace('_', ' ')}{_ranking_text(summary)}")]
     lines += [Line(text) for text in (summary.work, common_values) if text]
-    return [*lines, Table("best", columns, rows), *map(caution, summary.best_cautions)]
+    return [*lines, Table("best", columns, rows), *ties, *map(caution, summary.best_cautions)]
 
 
 def _ranking_text(summary: Summary) -> str:

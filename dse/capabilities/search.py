@@ -8,20 +8,27 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.best import INTERRUPTED, NOTHING_FEASIBLE, axis_columns, draw_figures, reason_sections
+from dse.capabilities.best import (
+    INTERRUPTED,
+    NOTHING_FEASIBLE,
+    axis_columns,
+    draw_figures,
+    folded,
+    loader,
+    reason_sections,
+)
 from dse.errors import InputError
 from dse.io import counted, quantity, seconds as seconds_text, setting
 from dse.reports import Column, Line, Option, Report, Table, capability, caution, heading
 from dse.reports.options import Figure, Force, Fresh, OfferAny, Output, ShowProgress, Specification
+from dse.views.words import SHORT
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from dse.doors import Study
     from dse.optimizers import Problem, SearchOutcome
     from dse.optimizers.codesign.chip import DescentChip
     from dse.reports.tables import Section
-    from dse.sweep.results.files import Labelled
+    from dse.sweep.results.labelled import Labelled
 
 #: Number of designs below which enumeration is better.
 ENUMERABLE = 1e9
@@ -154,19 +161,11 @@ def _report(outcome: SearchOutcome, labelled: Labelled | None, problem: Problem,
     elif not outcome.any_feasible:
         status = NOTHING_FEASIBLE
 
-    def load() -> xr.Dataset:
-        """Return the labelled results, of an earlier search from its file."""
-        from dse.sweep.results.files import open_results, to_xarray
-
-        if labelled is not None:
-            return to_xarray(labelled)
-        assert outcome.output is not None, "an outcome without results was read from a file"
-        with open_results(outcome.output) as dataset:
-            return dataset.load()
-
     document = _document(outcome, problem) | {"figures": figures}
     files = [*([outcome.output] if outcome.output else []), *certificate]
-    return Report(document, _sections(outcome, problem), notes, figures, files, status, load)
+    return Report(
+        document, _sections(outcome, problem), notes, figures, files, status, loader(labelled, outcome.output)
+    )
 
 
 def _document(outcome: SearchOutcome, problem: Problem) -> dict[str, Any]:
@@ -210,7 +209,7 @@ def _sections(outcome: SearchOutcome, problem: Problem) -> list[Section]:
         sections.append(
             Line(f"\n{counted(evaluations, 'evaluation')} in {seconds_text(outcome.seconds['total'])}{_seeds(problem)}")
         )
-    return sections
+    return sorted(sections, key=lambda section: bool(section.show))  # details last
 
 
 def _seeds(problem: Problem) -> str:
@@ -251,15 +250,19 @@ def _best_sections(outcome: SearchOutcome, problem: Problem) -> list[Section]:
         cells = tuple(column.text(row) for column in columns)
         methods = methods_by_cells.setdefault(cells, row | {"found by": []})["found by"]
         methods += [design.method] if design.method not in methods else []
+    distinct = list(methods_by_cells.values())[:_MAX_ROWS]
+    axis_names = [column.key for column in axes]
+    row_labels = [{name: row[name] for name in axis_names} for row in distinct]
+    positions, ties = folded(row_labels, [row[outcome.objectives[0]] for row in distinct], is_feasible)
     rows = [
-        row | {"rank": rank, "found by": ", ".join(row["found by"])}
-        for rank, row in enumerate(list(methods_by_cells.values())[:_MAX_ROWS], start=1)
+        distinct[position] | {"rank": rank, "found by": ", ".join(distinct[position]["found by"])}
+        for rank, position in enumerate(positions, start=1)
     ]
     columns = [Column("", "rank"), *columns, Column("found by", "found by", left=True, prose=True)]
     title = f"best designs by {name}{_polish_note(problem)}"
     sections: list[Section] = [heading(title if is_feasible else "no feasible design found; the nearest misses")]
     sections += [Line(common_values)] if common_values else []
-    sections.append(Table("best", columns, rows))
+    sections += [Table("best", columns, rows), *ties]
     return [*sections, _methods_table(outcome, problem)] if is_feasible else sections
 
 
@@ -344,14 +347,13 @@ def _front_size_text(outcome: SearchOutcome) -> str:
 def _chip_sections(chip: DescentChip, outcome: SearchOutcome) -> list[Section]:
     """Return a chip: its value, leaves, best mapping by workload, active limits; elasticities as a detail."""
     starts = f"{sum(math.isfinite(value) for value in chip.starts)} of {len(chip.starts)} starts"
-    name = outcome.objectives[0].replace("_", " ")
     hardware = [{"leaf": row.name, "value": row.value, "text": setting(row.value, row.units)} for row in chip.hardware]
     if chip.cost is not None:
         hardware.append({"leaf": "cost of making one", "value": chip.cost, "text": f"{chip.cost:,.0f} USD"})
     names = list(chip.workloads[0].mapping)
     workload_columns = [
         Column("workload", "workload", left=True),
-        *(Column(name, name) for name in names),
+        *(Column(SHORT.get(name, name), name, setting) for name in names),
         Column("step", "step_time", seconds_text),
         Column("MFU %", "mfu", lambda value: f"{100 * value:.1f}"),
     ]
@@ -365,7 +367,7 @@ def _chip_sections(chip: DescentChip, outcome: SearchOutcome) -> list[Section]:
     return [
         heading(f"{outcome.objectives[0]}, geometric mean: {chip.value:.5g}"),
         Line(f"{starts} have a mapping of every workload"),
-        Table("chip", leaf_columns, hardware, f"chip of the least {name}"),
+        Table("chip", leaf_columns, hardware, "the chip"),
         Table("workloads", workload_columns, workloads, "its best mappings"),
         Line(f"active limits: {'; '.join(chip.active) or 'nothing'}"),
         *([Line(_stack_rounding_text(chip))] if chip.whole_stacks else []),

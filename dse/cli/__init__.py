@@ -6,18 +6,18 @@ Exit status: 0 done, 1 nothing feasible, 2 bad input, 3 a part could not be comp
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import dse
-from dse.capabilities import PANELS, capabilities, faults
 from dse.cli import programs
-from dse.cli.commands import command
+from dse.cli.commands import alone, command
 from dse.cli.usage import Command, Commands
 from dse.io import fuse_outputs
 from dse.io.interruption import end
 from dse.io.terminal import filter_output
+from dse.reports.registry import PANELS, capabilities, faults
 from dse.reports.terminal import note
 
 app = typer.Typer(
@@ -51,19 +51,38 @@ _GROUPS: dict[str, typer.Typer] = {}
 
 
 def _add_commands() -> None:
-    """Add a command for each capability, by panel; a name of two words is a command of a group."""
-    made = capabilities().values()
-    panels = dict.fromkeys((*PANELS, *(capability.panel for capability in made)))
+    """Add a command for each capability, by panel; a name of two words is a command of a group.
+
+    A capability named like a group is what the group does alone.
+    """
+    made = capabilities()
+    groups = {name.rpartition(" ")[0] for name in made}
+    panels = dict.fromkeys((*PANELS, *(capability.panel for capability in made.values())))
     for panel in panels:
-        for capability in (one for one in made if one.panel == panel):
+        for capability in (one for one in made.values() if one.panel == panel):
             group, _, name = capability.name.rpartition(" ")
+            if capability.name in groups:
+                _add_group(capability.name, panel, capability.help, alone(capability))
+                continue
             if group and group not in _GROUPS:
-                _GROUPS[group] = typer.Typer(help=capability.group_help, no_args_is_help=True, rich_markup_mode=None)
-                app.add_typer(_GROUPS[group], name=group, rich_help_panel=panel)
+                _add_group(group, panel, capability.group_help)
             parent = _GROUPS[group] if group else app
             parent.command(name, cls=Command, rich_help_panel=panel)(command(capability))
     for name, program in (("serve-api", programs.serve_api), ("mcp", programs.mcp)):
         app.command(name, cls=Command, rich_help_panel="Manage")(program)
+
+
+def _add_group(name: str, panel: str, about: str, call: Any = None) -> None:
+    """Add a group of commands, and what it does alone: by default it prints its help."""
+    is_command = call is not None
+    _GROUPS[name] = typer.Typer(
+        help=about,
+        callback=call,
+        invoke_without_command=is_command,
+        no_args_is_help=not is_command,
+        rich_markup_mode=None,
+    )
+    app.add_typer(_GROUPS[name], name=name, rich_help_panel=panel)
 
 
 _add_commands()

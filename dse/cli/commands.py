@@ -14,15 +14,24 @@ import typer
 from dse.cli.status import report_errors
 from dse.errors import InputError
 from dse.reports import Capability, Report
-from dse.reports.options import REQUIRED, Parameter
+from dse.reports.options import REQUIRED, BoundOption
 
 
-def _renderers(capability: Capability) -> list[inspect.Parameter]:
-    """Return the parameters that every command has: its details, renderers, and a file of its options."""
+def _renderers(capability: Capability, documents: dict[Path | None, dict[str, Any]]) -> list[inspect.Parameter]:
+    """Return the parameters that every command has: its details, renderers, and a file of its options.
 
-    def read(context: typer.Context, request: Path | None) -> None:
+    Args:
+        capability: of the command.
+        documents: filled by file with parameter → document in it.
+    """
+
+    def read(context: typer.Context, request: Path | None) -> Path | None:
         if request is not None:
-            context.default_map = {**(context.default_map or {}), **read_request(request, capability)}
+            values = read_request(request, capability)
+            documents[request] = {name: value for name, value in values.items() if isinstance(value, dict)}
+            paths = dict.fromkeys(documents[request], str(request))  # typer takes a path in the place of a document
+            context.default_map = {**(context.default_map or {}), **values, **paths}
+        return request
 
     details = typer.Option("--show", metavar="DETAIL,…|all", help="Print these details too [default: a short answer].")
     request = typer.Option(
@@ -53,6 +62,7 @@ def command(capability: Capability) -> Any:
     Args:
         capability: what the command asks.
     """
+    documents: dict[Path | None, dict[str, Any]] = {}
 
     def call(
         shown: str | None = None,
@@ -62,20 +72,42 @@ def command(capability: Capability) -> Any:
         request: Path | None = None,
         **values: Any,
     ) -> int:
+        for name, document in documents.get(request, {}).items():
+            if values[name] == request:  # the command line names no other
+                values[name] = document
         is_document = as_json or as_csv or as_html
         with contextlib.redirect_stdout(sys.stderr) if is_document else contextlib.nullcontext():
             report = capability.function(**values)
         _print(report, [] if shown is None else [name.strip() for name in shown.split(",")], as_json, as_csv, as_html)
         return report.status
 
-    parameters = [*map(_parameter, capability.parameters), *_renderers(capability)]
+    parameters = [*map(_parameter, capability.parameters), *_renderers(capability, documents)]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__doc__, call.__name__ = capability.help, capability.key
     return report_errors(call)
 
 
-def _parameter(parameter: Parameter) -> inspect.Parameter:
+def alone(capability: Capability) -> Any:
+    """Return the function of a group of commands for typer: the capability, where no command of the group is named.
+
+    Args:
+        capability: of the group's name.
+    """
+    run = command(capability)
+
+    def call(context: typer.Context, **values: Any) -> None:
+        if context.invoked_subcommand is None:
+            run(**values)
+
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    parameters = [context, *inspect.signature(run).parameters.values()]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
+
+
+def _parameter(parameter: BoundOption) -> inspect.Parameter:
     """Return a parameter with the declaration that typer reads."""
     option = parameter.option
     shared: dict[str, Any] = {"help": option.help, "metavar": option.metavar or None}
@@ -141,13 +173,22 @@ def read_request(path: Path, capability: Capability) -> dict[str, Any]:
     from dse.io import inputs, toml
 
     text = inputs.text(path, "a file of options, .toml or .json")
-    document = json.loads(text) if path.suffix.lower() == ".json" else toml.parse(text, str(path))
+    if path.suffix.lower() == ".json":
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(str(path), f"no JSON: {error}", "one JSON object", "check quotes and commas") from None
+        toml.check(document, str(path))
+        if not isinstance(document, dict):
+            raise InputError(str(path), repr(document)[:200], "one JSON object", "write the options by name")
+    else:
+        document = toml.parse(text, str(path))
     by_key = {parameter.key: parameter for parameter in capability.parameters}
     values: dict[str, Any] = {}
     for key, value in document.items():
         if key not in by_key:
             raise unknown_name(str(path), key, by_key, "options")
-        if isinstance(value, dict):  # leaves
+        if isinstance(value, dict) and by_key[key].option.python is None:  # leaves
             value = [
                 f"{name}={str(inner).lower() if isinstance(inner, bool) else inner}" for name, inner in value.items()
             ]

@@ -8,11 +8,11 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dse.capabilities.settings import check_one_per_option
 from dse.cli.status import BAD_INPUT, INTERRUPTED, reader_gone
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.io.interruption import BROKEN_PIPE
 from dse.io.terminal import filtered_output
+from dse.reports.settings import check_one_per_option
 from dse.reports.terminal import print_error
 
 #: Output of ``dse`` without arguments: three common uses as shell commands.
@@ -177,9 +177,6 @@ def _value_error(error: Any) -> InputError | None:
     if sign:
         allowed = choices.rstrip(".").replace("'", "").split(", ")
         problem = unknown_name(where, value, allowed, "names")
-        from dse.capabilities.names import other_names
-
-        problem.fix = other_names(value) or problem.fix if command == "dse list" else problem.fix
         return problem
     allowed_text = _ALLOWED_BY_ERROR.get(detail["type"])
     if allowed_text is None:

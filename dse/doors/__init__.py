@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dse.doors.equations import Equations
     from dse.doors.folding import fold
     from dse.doors.pools import serve_pools
-    from dse.doors.recording import trace
+    from dse.doors.recording import trace as trace
     from dse.doors.scalars import ScalarFunction, evaluate, serve
     from dse.doors.serving import cache_capacity, step_time
     from dse.doors.studies import STUDIES, study_of_metrics
@@ -37,5 +37,4 @@ __all__ = [
     "serve_pools",
     "step_time",
     "study_of_metrics",
-    "trace",
 ]

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive
 
 #: Primitives that only call the equations inside them.
 CALL_PRIMITIVES = ("jit", "pjit")
@@ -132,6 +134,8 @@ def inline_program(equations: Equations) -> InlineProgram:
 
 def _inlined(jaxpr: Jaxpr) -> tuple[list[_InlineEquation], list[Atom]]:
     """Return a jaxpr as equations on a list of values with calls inlined, and its outputs as positions or constants."""
+    from jax.extend.core import Literal
+
     equations: list[_InlineEquation] = []
     n_values = len(jaxpr.constvars) + len(jaxpr.invars)
 

@@ -11,19 +11,17 @@ import functools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntFlag
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.designs import leaf
 from dse.designs.priced import stands_in_for_dies, stands_in_for_price
 from dse.designs.records import PLAIN_EXPERTS
+from dse.doors.scalars import ScalarFunction
 from dse.io import quantity
-from dse.types import Design, Emissions, Experts, Message, Operator, Prices, Scalar, System, Topology
+from dse.types import Chip, Design, Emissions, Experts, Message, Operator, Prices, Scalar, System, Topology
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS
-
-if TYPE_CHECKING:
-    from dse.doors.scalars import ScalarFunction
 
 #: Reads a metric, or a leaf by its full path.
 Lookup = Callable[[str], Scalar]
@@ -216,10 +214,19 @@ class Study:
         left_out = ("feasible", "infeasible_reason", *self.steps)
         return tuple(name for name in self.units if name not in left_out)
 
+    def capacity_of(self, design: Design) -> float:
+        """Return the bytes that the ``memory`` of a design with plain numbers as leaves may take on a device."""
+        return float(self._capacity(design)[0])
+
+    @functools.cached_property
+    def _capacity(self) -> ScalarFunction:
+        """Scalar function from a design to its capacity."""
+        cache_key = f"capacity of {self.name}" if self.is_builtin else None
+        return ScalarFunction(lambda design: (self.capacity(design), None), cache_key)
+
     @functools.cached_property
     def _numbers(self) -> ScalarFunction:
         """Scalar function from a design to its metrics by name."""
-        from dse.doors.scalars import ScalarFunction
 
         def numbers(design: Design) -> tuple[dict[str, Scalar], None]:
             metrics = self.evaluate(design)
@@ -298,6 +305,27 @@ OPTIONAL = {
 }
 
 
+def _stride_scalars(design: Design) -> tuple[tuple[Scalar, ...], None]:
+    """Return the strides of :func:`torus_strides` and None, as of a function of scalars."""
+    from dse.model.links import axis_edges, slice_size
+
+    links = design.system.scale_up.links
+    assert links is not None, "a torus has links"
+    return tuple(axis_edges(links, slice_size(design.system), design.mapping.tp)), None
+
+
+_strides = ScalarFunction(_stride_scalars, "strides of a torus")
+
+
+def torus_strides(design: Design) -> list[float]:
+    """Return the devices between neighbours along each axis of a design's slice of a torus, and those of the slice.
+
+    Args:
+        design: with links that are a torus, and plain numbers as leaves.
+    """
+    return [float(stride) for stride in _strides(design)[0]]
+
+
 def network_description(system: System) -> str:
     """Return text on the counts of devices in use and in the network, with the topology where there are links."""
     n_connected = max(system.scale_up.domain, system.scale_out.domain)
@@ -314,12 +342,20 @@ def routing_excess(experts: Experts) -> str:
     return "".join(f", {name}={getattr(experts, name):g} of at most {experts.upper_limits[name]:g}" for name in excess)
 
 
-def chip_share_excess(design: Design) -> str:
-    """Return text on the sums of a generated chip's shares that exceed 1, ``no shares`` where none does."""
+def _share_scalars(chip: Chip) -> tuple[dict[str, Scalar], None]:
+    """Return the sums of a chip's shares by name, and None, as of a function of scalars."""
     from dse.model.machine.technology import share_sums
 
+    return share_sums(chip), None
+
+
+_share_sums = ScalarFunction(_share_scalars, "sums of shares")
+
+
+def chip_share_excess(design: Design) -> str:
+    """Return text on the sums of a generated chip's shares that exceed 1, ``no shares`` where none does."""
     chip = design.system.accelerator.chip
-    totals = {} if chip is None else {name: float(total) for name, total in share_sums(chip).items()}
+    totals = {} if chip is None else {name: float(total) for name, total in _share_sums(chip)[0].items()}
     return ", ".join(f"{name} {total:.3g}" for name, total in totals.items() if total > 1.0) or "no shares"
 
 

@@ -141,7 +141,7 @@ def _reason_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, s
 
 def _precision_text(precision: Precision) -> str:
     """Return text on a precision, below 16 bits with how to state weights that are only stored in it."""
-    from dse.model.formats import RECIPES
+    from dse.model.recipes import RECIPES
 
     recipe, text = RECIPES[precision], f"precision={choice_name(precision)}"
     stored_bytes = recipe.operand + recipe.scales

@@ -9,6 +9,7 @@ from typing import Any
 
 from dse.designs import leaf, replace
 from dse.designs.records import LEAVES_UNREAD_BY_TRAINING
+from dse.doors.scalars import ScalarFunction
 from dse.doors.study import (
     OPTIONAL,
     Breakdown,
@@ -100,11 +101,10 @@ def _training_breakdown(design: Design) -> Breakdown:
 
 def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
     """Return name of a reason → text with the numbers behind it, whether it holds or not."""
-    from dse.model.accounts.feasibility import usable_memory
-
     w, m, system = design.workload, design.mapping, design.system
+    usable = float(_remark_numbers(design)[0]["usable_memory"])
     return {
-        "memory": f"needs {metrics['peak_memory'] / _GIB:.1f} GiB of {usable_memory(design) / _GIB:.1f} GiB usable",
+        "memory": f"needs {metrics['peak_memory'] / _GIB:.1f} GiB of {usable / _GIB:.1f} GiB usable",
         "heads_not_divisible": f"tp={m.tp:g}, heads={w.n_heads:g}, key/value heads={w.n_kv_heads:g}",
         "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
         "shards_not_divisible": f"dp_replicate={m.dp_replicate:g}, dp={m.dp:g}",
@@ -278,12 +278,22 @@ def _failures_note(total: str, metrics: Mapping[str, float], design: Design) -> 
     return f" Run of {tokens_text} (run_tokens); with failures it {verb} {quantity(amount, units)}."
 
 
+def _remark_scalars(design: Design) -> tuple[dict[str, Scalar], None]:
+    """Return bytes of usable memory and bytes/s of checkpoint storage, and None, as of a function of scalars."""
+    from dse.model import generated
+    from dse.model.accounts.failures import storage_bandwidth
+
+    bandwidth = storage_bandwidth(design.system)
+    return {"usable_memory": _usable_memory(generated(design)), "storage_bandwidth": bandwidth}, None
+
+
+_remark_numbers = ScalarFunction(_remark_scalars, "numbers of remarks")
+
+
 def _memory_with_chance(design: Design, chance: float = 0.9) -> float:
     """Return the predicted peak memory at which a design fits with probability ``chance``, B (log-normal spread)."""
-    from dse.model import generated
-
     log_margin = NormalDist().inv_cdf(chance) * float(design.software.memory_spread)
-    return float(_usable_memory(generated(design))) * math.exp(-log_margin)
+    return float(_remark_numbers(design)[0]["usable_memory"]) * math.exp(-log_margin)
 
 
 def _training_power(metrics: Mapping[str, float], design: Design) -> str:
@@ -342,14 +352,13 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
 
 def _storage_text(design: Design) -> str:
     """Return text on the bandwidth of checkpoint storage, B/s, empty for checkpoints in memory."""
-    from dse.model.accounts.failures import storage_bandwidth
-
     reliability = design.system.reliability or Reliability()
     if float(reliability.checkpoint) == Checkpoint.in_memory:
         return ""
     has_bandwidth, devices = float(reliability.storage_bandwidth) > 0.0, float(design.system.n_devices)
     default_text = "" if has_bandwidth else f", the default for {counted(devices, 'device')}"
-    return f" (storage of {quantity(float(storage_bandwidth(design.system)), 'B/s')}{default_text})"
+    bandwidth = float(_remark_numbers(design)[0]["storage_bandwidth"])
+    return f" (storage of {quantity(bandwidth, 'B/s')}{default_text})"
 
 
 def _steps_text(metrics: Mapping[str, float]) -> str:

@@ -102,6 +102,9 @@ def only_launched(swept: SweptDesigns, where: str) -> SweptDesigns:
         swept: designs of serving.
         where: what states their mappings.
 
+    Returns:
+        The designs that their engines launch.
+
     Raises:
         InputError: where there are designs, none is launched, and the engine names the fault of the first.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dse.surface import attribute
 
 if TYPE_CHECKING:
-    from dse.io.cache import get_or_compute
+    from dse.io.cache import get_or_compute as get_or_compute
     from dse.io.distribution import install_extra
     from dse.io.environment import fuse_outputs
     from dse.io.files import atomic_file as atomic_file
@@ -27,7 +27,6 @@ __all__ = [
     "digits",
     "duration",
     "fuse_outputs",
-    "get_or_compute",
     "install_extra",
     "local_cluster",
     "percent",

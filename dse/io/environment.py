@@ -13,9 +13,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import importlib.metadata
+import importlib.util
 import os
+import sys
 from contextlib import AbstractContextManager
 from typing import Any
+
+from dse.io.files import code_digest
+from dse.io.plugins import plugins
 
 #: XLA option to compute outputs with common operands in one loop on CPUs, twice as fast where all outputs are stored.
 _FUSED_OUTPUTS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
@@ -23,6 +29,12 @@ _FUSED_OUTPUTS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
 
 #: Numbers of glibc's ``mallopt``, bytes of an array that is not returned to the system, cores that share a heap.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENAS, _REUSED_BELOW, _CORES_A_HEAP = -1, -3, -8, 1 << 28, 4
+
+#: Texts of environment variables that JAX reads as true.
+_TRUE = ("y", "yes", "t", "true", "on", "1")
+
+#: Values of ``JAX_PLATFORMS`` with which JAX computes on processors, unless it finds other devices.
+_PROCESSORS = (None, "", "cpu")
 
 #: Linux's advice to use pages of 2 MB, bytes of the heap that have them, bytes of its usual pages.
 _HUGE_PAGES, _IN_HUGE_PAGES, _PAGE = 14, 3 << 26, 4096
@@ -64,6 +76,59 @@ def reuse_memory() -> None:
 def processors() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def jax_version() -> str:
+    """Return the version of the installed JAX, which is not imported for it."""
+    return importlib.metadata.version("jax")
+
+
+@functools.cache
+def software_versions() -> str:
+    """Return the digest of this package's code and the versions of JAX and NumPy, as text."""
+    return f"{code_digest()} {jax_version()} {importlib.metadata.version('numpy')}"
+
+
+def platform() -> str:
+    """Return the platform of JAX's default device, such as ``cpu``.
+
+    JAX is not imported for it where nothing is installed that gives it other devices than processors.
+    """
+    if "jax" not in sys.modules and os.environ.get("JAX_PLATFORMS") in _PROCESSORS and not _has_other_devices():
+        return "cpu"
+    import jax
+
+    return jax.default_backend()
+
+
+def device_kind() -> str:
+    """Return the kind of JAX's first device, such as ``cpu`` or ``NVIDIA H200``."""
+    if platform() == "cpu":
+        return "cpu"
+    import jax
+
+    return str(jax.devices()[0].device_kind)
+
+
+@functools.cache
+def _has_other_devices() -> bool:
+    """True where a plugin for JAX or the library of TPUs is installed."""
+    modules = ("jax_plugins", "libtpu")
+    return bool(plugins("jax_plugins")) or any(importlib.util.find_spec(name) is not None for name in modules)
+
+
+def default_precision() -> str:
+    """Return the name of the data type of JAX's numbers: ``float32``, or ``float64`` where that is enabled.
+
+    A process that has not imported JAX has the setting of ``JAX_ENABLE_X64``, as JAX will read it.
+    """
+    if "jax" in sys.modules:
+        import jax
+        import numpy as np
+
+        return str(jax.dtypes.canonicalize_dtype(np.float64))
+    return "float64" if os.environ.get("JAX_ENABLE_X64", "").lower() in _TRUE else "float32"
 
 
 def double_precision(enabled: bool = True) -> AbstractContextManager[None]:

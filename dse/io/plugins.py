@@ -3,9 +3,9 @@
 ============ ========================================================= ==============================
 group        name = value                                              read by
 ============ ========================================================= ==============================
-dse.commands command = module:object, a ``dse.cli.panels.Registration`` :mod:`dse.cli`
+dse.commands command = module:function, a capability of dse.reports    :mod:`dse.capabilities`
 dse.catalogs any = package or package.folder that holds a catalogue    :mod:`dse.designs.catalog.load`
-dse.exchange format of ``dse trace`` = module:function                 :mod:`dse.cli.trace`
+dse.exchange format of ``dse trace`` = module:function                 :mod:`dse.capabilities.trace`
 dse.provers  any = a module with ``prove`` and ``check``               :mod:`dse.optimizers.proofs`
 ============ ========================================================= ==============================
 """
@@ -17,7 +17,7 @@ import functools
 import importlib.util
 import sys
 import warnings
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,13 @@ def plugins(group: str) -> dict[str, EntryPoint]:
 
 def is_builtin(entry: EntryPoint) -> bool:
     """True for an entry point of this package."""
-    return entry.dist is not None and entry.dist.name == DISTRIBUTION
+    return entry.dist is not None and _distribution_name(entry.dist) == DISTRIBUTION
+
+
+@functools.lru_cache(maxsize=256)
+def _distribution_name(distribution: Distribution) -> str:
+    """Return the name of a distribution, whose metadata are parsed once."""
+    return distribution.name
 
 
 def load(entry: EntryPoint) -> Any:

@@ -1,4 +1,4 @@
-"""Predictions and measurements: ``predict`` a table, ``validate`` it, errors by source and metric."""
+"""Predictions and measurements: a table predicted, compared with its figures, errors by source and metric."""
 
 from __future__ import annotations
 
@@ -73,6 +73,7 @@ class TablePrediction(NamedTuple):
     predicted: int
     skipped: dict[str, int]  #: reason with details → rows
     misspelt: dict[str, str]  #: unread column → column probably meant
+    kind: str  #: of the table: a name of :data:`dse.measured.KINDS`
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -80,71 +81,39 @@ class TablePrediction(NamedTuple):
         return {"n": self.rows, "predicted": self.predicted, "skipped": self.skipped, "misspelt": self.misspelt}
 
 
-def predict(
-    cases_path: str | Path,
-    output: str | Path,
-    intervals: bool = False,
-    force: bool = False,
-    cells: Mapping[str, str] | None = None,
-) -> TablePrediction:
-    """Predict every row of a table and write it with further columns.
+def predict_lines(
+    cases_path: str | Path, intervals: bool = False, cells: Mapping[str, str] | None = None
+) -> tuple[TablePrediction, list[dict[str, Any]]]:
+    """Predict every row of a table.
 
-    A row that cannot be predicted is skipped, and its reason written. The further columns are ``pred_<metric>`` (SI),
-    ``completed`` (open values of the row as completed), ``pred_note`` and ``skipped`` (the reason for
-    no prediction).
+    A row that cannot be predicted is skipped, and its line has the reason. Lines have the columns of the table, then
+    ``pred_<metric>`` (SI), ``completed`` (open values of the row as completed), ``pred_note`` and ``skipped`` (the
+    reason for no prediction).
 
     Args:
         cases_path: CSV file, gzipped or not; columns of tables of steps: :data:`dse.measured.columns.STEP_COLUMNS`.
-        output: CSV file to write.
         intervals: add ``pred_<metric>_low`` and ``_high``, the 80 % intervals of times, rates and peak memory.
-        force: replace an output that dse has not written.
         cells: column → text of cells that rows leave empty (:func:`dse.measured.filling.cells_of`).
 
     Returns:
-        Numbers of rows, of predicted rows and of skipped rows by reason, and columns that seem to be misspelt.
+        Numbers of rows, of predicted rows and of skipped rows by reason, and columns that seem to be misspelt; and by
+        line column → text.
 
     Raises:
-        InputError: for a table that cannot be read, and for an output that may not be replaced.
+        InputError: for a table that cannot be read.
 
-    >>> import tempfile
-    >>> table = predict("tests/published/narayanan_2021.csv", f"{tempfile.mkdtemp()}/predicted.csv")
-    >>> table.predicted, table.rows
-    (16, 16)
+    >>> table, lines = predict_lines("tests/published/narayanan_2021.csv")
+    >>> table.predicted, table.rows, lines[0]["skipped"]
+    (16, 16, '')
     """
-    return predict_lines(cases_path, output, intervals, force, cells)[0]
-
-
-def predict_lines(
-    cases_path: str | Path,
-    output: str | Path,
-    intervals: bool = False,
-    force: bool = False,
-    cells: Mapping[str, str] | None = None,
-) -> tuple[TablePrediction, list[dict[str, Any]]]:
-    """Predict a table as :func:`predict` does, write it, and return the lines written too.
-
-    Args:
-        cases_path: CSV file, gzipped or not.
-        output: CSV file to write.
-        intervals: add the ends of the 80 % intervals.
-        force: replace an output that dse has not written.
-        cells: column → text of cells that rows leave empty (:func:`dse.measured.filling.cells_of`).
-
-    Returns:
-        Counts, and by line column → text.
-
-    Raises:
-        InputError: for a table that cannot be read, and for an output that may not be replaced.
-    """
-    outputs.check_output(output, force, [cases_path])
     predictions = predict_cases(read_cases(cases_path, measured=False, cells=cells))
     rows = _prediction_rows(predictions, row_posteriors(predictions) if intervals else None)
     lines = [line for _, line in sorted(rows, key=lambda item: item[0])]
-    write_lines(output, lines, force)
     skipped = Counter(line["skipped"] for line in lines if line["skipped"])
     header = read_table(cases_path)[0]
     misspelt = columns.misspelt(header) if kind_of(header) is steps.KIND else {}
-    return TablePrediction(len(lines), len(lines) - skipped.total(), dict(skipped), misspelt), lines
+    counts = (len(lines), len(lines) - skipped.total(), dict(skipped), misspelt)
+    return TablePrediction(*counts, kind_of(header).name), lines
 
 
 def coverage(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
@@ -170,47 +139,15 @@ def coverage(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     ]
 
 
-def validate(
-    paths: str | Path | Sequence[str | Path],
-    output: str | Path | None = None,
-    intervals: bool = False,
-    force: bool = False,
-    cells: Mapping[str, str] | None = None,
-) -> Report:
-    """Compare predictions with the measurements of tables.
-
-    Args:
-        paths: one CSV file or several, gzipped or not.
-        output: CSV file to write, one line per measured figure: the row's own columns, then ``table``,
-            ``metric_compared``, ``measured``, ``predicted``, ``error``, ``baseline_error``, ``completed``,
-            ``pred_note`` and ``skipped``; None for none.
-        intervals: add the :func:`coverage` of the intervals to the report.
-        force: replace a file that dse has not written.
-        cells: column → text of cells that rows leave empty (:func:`dse.measured.filling.cells_of`).
-
-    Returns:
-        Errors by source and metric (``rows``) and by metric alone (``all``), as fractions: see :func:`report`.
-
-    Raises:
-        InputError: for a table that cannot be read, and for an output that may not be replaced.
-
-    >>> errors = validate("tests/published/narayanan_2021.csv")
-    >>> errors["all"]["step_time"]["predicted"], errors["all"]["step_time"]["mape"] < 0.05
-    (16, True)
-    """
-    if output is not None:
-        outputs.check_output(output, force, [paths] if isinstance(paths, str | Path) else paths)
-    comparisons = compare(paths, cells)
-    if output is not None:
-        write_lines(output, [_comparison_row(c) for c in comparisons], force)
-    return report(comparisons) | ({"coverage": coverage(comparisons)} if intervals else {})
-
-
 def compare(paths: str | Path | Sequence[str | Path], cells: Mapping[str, str] | None = None) -> list[Comparison]:
     """Compare the measured figures of tables with their predictions, training steps first, else in order.
 
     A configuration counts once per kind of figure: a time before a rate before a FLOP count. ``cells`` fill those that
     rows leave empty (:func:`dse.measured.filling.cells_of`).
+
+    >>> errors = report(compare("tests/published/narayanan_2021.csv"))
+    >>> errors["all"]["step_time"]["predicted"], errors["all"]["step_time"]["mape"] < 0.05
+    (16, True)
     """
     tables = [paths] if isinstance(paths, str | Path) else paths
     cases = [case for path in tables for case in read_cases(path, cells=cells)]
@@ -442,8 +379,12 @@ def values_out_of_range(prediction: Prediction) -> list[str]:
     return calibrated.uncalibrated_quantities(prediction.stack, lookup, accelerator_of(prediction.case.row))
 
 
-def _comparison_row(comparison: Comparison) -> dict[str, Any]:
-    """Return column → text of a comparison: the row's own cells, figures, errors and remarks."""
+def comparison_line(comparison: Comparison) -> dict[str, Any]:
+    """Return column → text of a comparison: the row's own cells, figures, errors and remarks.
+
+    These are ``table``, ``metric_compared``, ``measured``, ``predicted``, ``error``, ``baseline_error``, ``completed``,
+    ``pred_note``, ``outside`` and ``skipped``.
+    """
 
     def text(value: float) -> str:
         return f"{value:.7g}" if math.isfinite(value) else ""

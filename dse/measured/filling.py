@@ -56,7 +56,7 @@ def cells_of(
         settings: column → text; the options above count more.
 
     Returns:
-        Cells for ``cells`` of :func:`dse.measured.predict` and :func:`dse.measured.validate`.
+        Cells for ``cells`` of :func:`dse.measured.read_cases` and :func:`dse.measured.compare`.
 
     Raises:
         InputError: for an unknown name of the catalogue.

@@ -6,16 +6,16 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from dse.doors import TRAINING, Study
 from dse.measured.names import Lookup
 from dse.measured.table import Case, Row, Skip
-from dse.model.formats import RECIPES
+from dse.model.recipes import RECIPES
 from dse.sweep.engine.numpy_backend import evaluate_few
 from dse.sweep.engine.point import Program
 from dse.types import Design, Precision
+from dse.types.trees import Structure, tree_map, tree_structure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +81,11 @@ def group_by_structure(designs: Sequence[Design]) -> Iterator[tuple[list[int], D
     Returns:
         (indices, batch) of each structure, where a batch is a design whose leaves are arrays [designs].
     """
-    indices_by_structure: dict[jax.tree_util.PyTreeDef, list[int]] = {}
+    indices_by_structure: dict[Structure, list[int]] = {}
     for index, design in enumerate(designs):
-        indices_by_structure.setdefault(jax.tree.structure(design), []).append(index)
+        indices_by_structure.setdefault(tree_structure(design), []).append(index)
     for indices in indices_by_structure.values():
-        yield indices, jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(designs[i] for i in indices))
+        yield indices, tree_map(lambda *leaves: np.array(leaves, np.float32), *(designs[i] for i in indices))
 
 
 def evaluate_batch(stack: Design, study: Study = TRAINING) -> Any:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dse.model.capabilities import missing_capabilities
     from dse.model.divisibility import Shape as Shape
     from dse.model.formats import operand_bytes as operand_bytes
-    from dse.model.layout import Layout, lay_out
+    from dse.model.layout import Layout as Layout, lay_out
     from dse.model.machine.routes import Route
     from dse.model.machine.technology import generated, memory_units as memory_units
     from dse.model.serving.memory import kv_capacity, weight_bytes
@@ -28,7 +28,6 @@ else:
 
 
 __all__ = [
-    "Layout",
     "Route",
     "cache_bytes",
     "fits_probability",

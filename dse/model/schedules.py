@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax.numpy as jnp
-
 from dse.types import Scalar, Schedule
 
 #: Schedules whose first and last stage are on one device.
@@ -38,11 +36,15 @@ def is_any_of(code: Any, schedules: tuple[Schedule, ...]) -> Any:
 
 def folded(code: Scalar, pp: Scalar) -> Scalar:
     """Return 1 where the first and the last stage are on one device of a pipeline, else 0."""
+    import jax.numpy as jnp  # here, because a list of mappings needs none
+
     return jnp.where(is_any_of(code, FOLDED) & (pp > 1.0), 1.0, 0.0)
 
 
 def stage_copies(code: Scalar, pp: Scalar) -> Scalar:
     """Return the count of stages whose weights a device holds: 2 for DualPipe, with both directions, else 1."""
+    import jax.numpy as jnp
+
     return jnp.where((code == float(Schedule.dualpipe)) & (pp > 1.0), 2.0, 1.0)
 
 

@@ -7,11 +7,12 @@ import functools
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from dse.errors import InputError, unknown_name
-from dse.reports.datasets import dataset_of
-from dse.reports.options import REQUIRED, Parameter, parameters_of
+from dse.io.attachments import attach
+from dse.reports.options import REQUIRED, BoundOption, parameters_of
 from dse.reports.report import Report
 
 #: Beginning of the parts of a docstring that are of Python alone.
@@ -29,13 +30,18 @@ class Capability:
     function: Callable[..., Report]
     panel: str  #: heading of the help: Ask, Serve, Compare with reality, Show, Manage, or one of its own
     local: str = ""  #: reason why HTTP and MCP do not have it
-    path: str = ""  #: of HTTP, name of MCP and of Python, by default the name
+    path: str = ""  #: of HTTP, name of MCP, by default the name
     group_help: str = ""  #: of the group of commands that it begins
     returns: str = ""  #: in Python: ``dataset`` for that of the report, where it has one; "" for the report
 
     @property
+    def python(self) -> str:
+        """Name in Python: that of the function."""
+        return self.function.__name__
+
+    @property
     def key(self) -> str:
-        """Name in Python, HTTP and MCP."""
+        """Name in HTTP and MCP."""
         return self.path or self.name.replace(" ", "_").replace("-", "_")
 
     @property
@@ -46,7 +52,7 @@ class Capability:
         return _OF_PYTHON.split(inspect.getdoc(self.function) or "")[0]
 
     @functools.cached_property
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[BoundOption, ...]:
         """Parameters with their options."""
         return parameters_of(self.function)
 
@@ -68,11 +74,11 @@ class Capability:
             }
         )
 
-    def _model(self, fields: Mapping[str, tuple[Parameter, Any]]) -> Any:
+    def _model(self, fields: Mapping[str, tuple[BoundOption, Any]]) -> Any:
         """Return the pydantic model of some parameters by their names in it."""
         import pydantic
 
-        def field(parameter: Parameter, kind: Any, alias: str) -> tuple[Any, Any]:
+        def field(parameter: BoundOption, kind: Any, alias: str) -> tuple[Any, Any]:
             option = parameter.option
             limits: dict[str, Any] = {} if option.low is None else {"ge": option.low}
             limits |= {} if option.high is None else {"le": option.high}
@@ -97,7 +103,7 @@ class Capability:
         """
         names = [parameter.name for parameter in self.parameters]
         if len(arguments) > len(names):
-            raise InputError(f"dse.{self.key}", f"{len(arguments)} arguments", ", ".join(names), "name the options")
+            raise InputError(f"dse.{self.python}", f"{len(arguments)} arguments", ", ".join(names), "name the options")
         values: dict[str, Any] = dict(zip(names, arguments, strict=False))
         by_key = {key: parameter for parameter in self.parameters for key in (parameter.key, parameter.name)}
         gathering = next((parameter for parameter in self.parameters if parameter.option.gathers), None)
@@ -107,14 +113,17 @@ class Capability:
             if gathering and (parameter is None or (isinstance(value, Mapping) and not parameter.takes_mapping)):
                 gathered[keyword] = value
             elif parameter is None:
-                raise unknown_name(f"dse.{self.key}", keyword, names, "options")
+                raise unknown_name(f"dse.{self.python}", keyword, names, "options")
             elif parameter.name in values:
-                raise InputError(f"dse.{self.key}", f"{keyword} twice", "each option once", "remove one of them")
+                raise InputError(f"dse.{self.python}", f"{keyword} twice", "each option once", "remove one of them")
             else:
                 values[parameter.name] = value
         if gathering and gathered:
-            values[gathering.name] = _gathered(f"dse.{self.key}", values.get(gathering.name), gathered, names)
-        return self.function(**self._checked(self.keywords, values, f"dse.{self.key}"))
+            values[gathering.name] = _gathered(f"dse.{self.python}", values.get(gathering.name), gathered, names)
+        for parameter in self.parameters:
+            if parameter.option.python and isinstance(values.get(parameter.name), str):  # the path of a document
+                values[parameter.name] = Path(values[parameter.name])
+        return self.function(**self._checked(self.keywords, values, f"dse.{self.python}"))
 
     def answer(self, request: Mapping[str, Any]) -> Report:
         """Return the report of a request of HTTP or MCP, or of a file.
@@ -191,11 +200,11 @@ def capability(
         panel: heading of the help.
         name: as a command, by default the function's.
         local: reason why HTTP and MCP do not have it.
-        path: name in Python, HTTP and MCP, by default the command's.
+        path: name in HTTP and MCP, by default the command's.
         group_help: help of the group of commands that its name begins.
         door: ``module:function`` that takes a design in its place: ``dse.evaluate(design)`` is pure.
         returns: what the function returns in Python: "" for the report, ``dataset`` for that of the report where it
-            has one, which :func:`dse.reports.datasets.report_of` leads back to the report.
+            has one, whose ``.dse.report`` is the report.
     """
 
     def decorate(function: Callable[..., Report]) -> Callable[..., Any]:
@@ -207,7 +216,11 @@ def capability(
             if door and len(arguments) == 1 and not keywords and not isinstance(arguments[0], str):
                 return _door(door)(*arguments)
             report = made.call(*arguments, **keywords)
-            return dataset_of(report) if returns == "dataset" and report.load else report
+            if returns != "dataset" or not report.load:
+                return report
+            dataset = report.dataset
+            attach(dataset, report)
+            return dataset
 
         call.capability = made  # type: ignore[attr-defined]
         return call

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
-from dse.reports.report import plain_values
 from dse.reports.tables import Table
+from dse.reports.values import plain_values
 
 
 def csv_text(table: Table) -> str:

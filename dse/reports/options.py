@@ -28,7 +28,8 @@ class Option:
     is_argument: bool = False  #: stands in a command line without a flag
     terminal: Any = None  #: type in a command line where it is another one
     terminal_default: Any = REQUIRED  #: default in a command line where it is another one
-    python: Any = None  #: type in Python where it is another one
+    is_needed: bool = False  #: in a command line, which has no default then
+    python: Any = None  #: type in Python where it is another one; of a document, whose path a text is
     gathers: bool = False  #: in Python other keywords are values of it: leaves of a design, sections of a document
     section: str = ""  #: heading of the page of options
     local: str = ""  #: reason why HTTP and MCP do not have it; a file says so by its type
@@ -38,7 +39,7 @@ class Option:
 
 
 @dataclasses.dataclass(frozen=True)
-class Parameter:
+class BoundOption:
     """An option as a parameter of a capability's function."""
 
     name: str  #: of the parameter
@@ -54,6 +55,8 @@ class Parameter:
     @property
     def terminal_default(self) -> Any:
         """Default in a command line."""
+        if self.option.is_needed:
+            return REQUIRED
         return self.default if self.option.terminal_default is REQUIRED else self.option.terminal_default
 
     @property
@@ -93,7 +96,7 @@ def _is_path(kind: Any) -> bool:
     return kind in (Path, DatasetLike) or any(_is_path(inner) for inner in get_args(kind))
 
 
-def parameters_of(function: Any) -> tuple[Parameter, ...]:
+def parameters_of(function: Any) -> tuple[BoundOption, ...]:
     """Return the parameters of a function that declares its options.
 
     Raises:
@@ -108,7 +111,7 @@ def parameters_of(function: Any) -> tuple[Parameter, ...]:
         if option is None:
             raise TypeError(f"{function.__module__}.{function.__name__}: {name} has no Option")
         default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
-        parameters.append(Parameter(name, option, kind, default))
+        parameters.append(BoundOption(name, option, kind, default))
     return tuple(parameters)
 
 
@@ -140,7 +143,7 @@ OfferAny = Annotated[
 ShowProgress = Annotated[
     bool | Callable[..., None] | None,
     Option(
-        "Show progress on standard error [default: in terminals and notebooks].",
+        "Show progress on standard error, or in a notebook.",
         flag="--progress/--no-progress",
         terminal=bool,
         terminal_default=True,
@@ -164,7 +167,7 @@ Output = Annotated[
 Specification = Annotated[
     Path | Mapping[str, Any],
     Option(
-        "Specification, example:NAME, or its sections as a dictionary.",
+        "Specification, or example:NAME; in Python and requests its sections as a dictionary.",
         is_argument=True,
         metavar="SPEC.toml",
         terminal=Path,

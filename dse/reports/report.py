@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import unknown_name
 from dse.reports.tables import Section, Table
+from dse.reports.values import plain_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,13 +29,13 @@ class Report(Mapping[str, Any]):
     A terminal, JSON, CSV and HTML are four renderers of it (:mod:`dse.reports`).
 
     >>> from dse.reports import Column, Report, Table
-    >>> table = Table("designs", [Column("step", "step_time", "{:.1f} s".format)], [{"step_time": 1.25}])
+    >>> table = Table("designs", [Column("step", "step_time", "{:.1f} s".format, left=True)], [{"step_time": 1.25}])
     >>> report = Report({"step_time": 1.25}, [table])
     >>> report["step_time"], report.to_dict(), report.table().cells()
     (1.25, {'step_time': 1.25}, [['1.2 s']])
     >>> print(report)
     step
-    ────
+    ─────
     1.2 s
     """
 
@@ -47,6 +46,7 @@ class Report(Mapping[str, Any]):
     files: Sequence[Path] = ()  #: other files, written
     status: int = 0  #: exit status of the command: 1 where nothing is feasible
     load: Callable[[], xr.Dataset] | None = None  #: opens the labelled results
+    usage: str = ""  #: how what was written is used: the last line
 
     def __getitem__(self, name: str) -> Any:
         return self.document[name]
@@ -135,30 +135,3 @@ class Report(Mapping[str, Any]):
             if name not in (ALL, *self.details):
                 raise unknown_name("--show", name, [*self.details, ALL], "details")
         return [section for section in self.sections if not section.show or section.show in shown or ALL in shown]
-
-
-def plain_values(value: Any) -> Any:
-    """Return records, arrays, paths and choices as dictionaries, lists, numbers and texts, as JSON has them.
-
-    Floats that are not finite become None; keys become texts.
-
-    >>> plain_values({1: (math.inf, Path("a.nc"))})
-    {'1': [None, 'a.nc']}
-    """
-    if value is None or (isinstance(value, str | bool | int) and not isinstance(value, Enum)):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    elif hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, Mapping):
-        return {str(key): plain_values(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain_values(inner) for inner in value]
-    if isinstance(value, Enum):
-        return value.name
-    if hasattr(value, "tolist"):  # arrays and scalars of NumPy and JAX
-        return plain_values(value.tolist())
-    return str(value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,19 +91,70 @@ class Line:
 
 
 def caution(text: str, show: str = "") -> Line:
-    """Return a line that warns."""
+    """Make a line that warns.
+
+    Args:
+        text: the line.
+        show: name of its detail; "" for what is always shown.
+
+    Returns:
+        The line.
+    """
     return Line(text, Style.caution, show)
 
 
 def heading(text: str, show: str = "") -> Line:
-    """Return a line that is a heading."""
+    """Make a line that is a heading.
+
+    Args:
+        text: the line.
+        show: name of its detail; "" for what is always shown.
+
+    Returns:
+        The line.
+    """
     return Line(text, Style.strong, show)
 
 
 def verbatim(text: str, show: str = "") -> Line:
-    """Return lines to be copied as they are."""
+    """Make lines to be copied as they are.
+
+    Args:
+        text: the line.
+        show: name of its detail; "" for what is always shown.
+
+    Returns:
+        The line.
+    """
     return Line(text, Style.verbatim, show)
 
 
 #: A part of a report, in the order of reading.
 Section = Table | Line
+
+
+class Readable(Protocol):
+    """What renderers read of a report."""
+
+    @property
+    def sections(self) -> Sequence[Section]:
+        """Tables and lines, in the order of reading."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Remarks, which a terminal prints on standard error."""
+
+    @property
+    def figures(self) -> Sequence[Path]:
+        """Files of figures."""
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """Other files."""
+
+    @property
+    def details(self) -> list[str]:
+        """Names of the details that are shown on request."""
+
+    def selected(self, shown: Sequence[str] = ()) -> list[Section]:
+        """Return the sections that are shown, with those of the named details."""

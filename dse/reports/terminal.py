@@ -17,8 +17,8 @@ from rich.text import Text
 
 from dse.errors import InputError
 from dse.io.terminal import TerminalConsole
-from dse.reports.report import Report, plain_values
-from dse.reports.tables import Column, Line, Style, Table
+from dse.reports.tables import Column, Line, Readable, Style, Table, verbatim
+from dse.reports.values import plain_values
 
 #: Spaces between columns of a table; minimum width of prose.
 _GAP, _PROSE = 2, 24
@@ -46,7 +46,7 @@ def console(stderr: bool = False) -> Console:
     return _Console(stderr=stderr, width=width, soft_wrap=False)
 
 
-def print_report(report: Report, shown: Sequence[str] = ()) -> None:
+def print_report(report: Readable, shown: Sequence[str] = ()) -> None:
     """Print a report on standard output, and its notes before it on standard error.
 
     Args:
@@ -58,15 +58,16 @@ def print_report(report: Report, shown: Sequence[str] = ()) -> None:
     _print_sections(console(), report, shown)
 
 
-def plain_text(report: Report, shown: Sequence[str] = (), width: int = _FILE_WIDTH) -> str:
+def plain_text(report: Readable, shown: Sequence[str] = (), width: int = _FILE_WIDTH) -> str:
     """Return a report as text without colours, with its notes at the end."""
     out = io.StringIO()
-    _print_sections(_Console(file=out, width=width, color_system=None), report, shown)
+    text_console = _Console(file=out, width=width, color_system=None, force_jupyter=False)
+    _print_sections(text_console, report, shown)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     return "\n".join([*lines, *report.notes]).strip("\n")
 
 
-def recorded(report: Report, width: int) -> Console:
+def recorded(report: Readable, width: int) -> Console:
     """Return a console of ``width`` columns that has recorded a report, for its export.
 
     Args:
@@ -78,7 +79,7 @@ def recorded(report: Report, width: int) -> Console:
     return out
 
 
-def _print_sections(out: Console, report: Report, shown: Sequence[str]) -> None:
+def _print_sections(out: Console, report: Readable, shown: Sequence[str]) -> None:
     """Print sections in their order, the paths of files, and which details there are more."""
     sections = report.selected(shown)
     for section in sections:
@@ -94,6 +95,8 @@ def _print_sections(out: Console, report: Report, shown: Sequence[str]) -> None:
     hidden = [name for name in report.details if name not in shown] if "all" not in shown else []
     if hidden:
         out.print(Text(f"more: --show all, or some of {', '.join(hidden)}", "dim"))
+    if report.usage:
+        print_line(out, verbatim(report.usage))
 
 
 def print_line(out: Console, line: Line) -> None:
@@ -130,7 +133,7 @@ def print_table(out: Console, table: Table) -> None:
             )
         for row in cells:
             rich_table.add_row(*(Text(row[i]) for i in part))
-        _print_unwrapped(out, rich_table, sum(widths[i] + _GAP for i in part))
+        _print_unwrapped(out, rich_table, sum(widths[i] + _GAP for i in part) - _GAP)
 
 
 def _parts(columns: Sequence[Column], widths: Sequence[int], width: int, keys: int) -> list[list[int]]:

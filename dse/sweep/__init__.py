@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from dse.spec.sweep import from_text, read
     from dse.sweep.evaluation import Interrupted
     from dse.sweep.grid.grid import Grid
-    from dse.sweep.job import RunOptions, plan
+    from dse.sweep.job import RunOptions as RunOptions, plan
     from dse.sweep.merging import merge
     from dse.sweep.progress import Progress, progress_bar
-    from dse.sweep.reduce.keep import BlockResult
+    from dse.sweep.reduce.keep import BlockResult as BlockResult
     from dse.sweep.results.files import open_results
     from dse.sweep.results.summary import BestDesign, Summary
-    from dse.sweep.run import execute, labelled_designs, perform, perform_shard
-    from dse.sweep.store.manifest import Shard
+    from dse.sweep.run import execute, labelled_designs, perform, perform_shard as perform_shard
+    from dse.sweep.store.manifest import Shard as Shard
 else:
 
     def __getattr__(name: str) -> Any:
@@ -34,13 +34,10 @@ else:
 
 __all__ = [
     "BestDesign",
-    "BlockResult",
     "Grid",
     "Interrupted",
     "Keep",
     "Progress",
-    "RunOptions",
-    "Shard",
     "Summary",
     "SweepSpec",
     "execute",
@@ -49,7 +46,6 @@ __all__ = [
     "merge",
     "open_results",
     "perform",
-    "perform_shard",
     "plan",
     "progress_bar",
     "read",

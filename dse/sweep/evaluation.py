@@ -23,8 +23,8 @@ from dse.errors import IncompleteError, InputError, Stopped
 from dse.io import counted, interruption
 from dse.spec import Objective
 from dse.spec.output import Keep
+from dse.sweep.engine.clock import CompileClock
 from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.programs import CompileClock
 from dse.sweep.grid.grid import Grid
 from dse.sweep.job import Job
 from dse.sweep.progress import Progress

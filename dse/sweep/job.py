@@ -15,7 +15,7 @@ from dse.io.environment import reuse_memory
 from dse.spec import SweepSpec
 from dse.spec.output import Keep, parse_keep
 from dse.spec.sweep import read
-from dse.sweep.engine.decoding import LONGEST_CHUNK
+from dse.sweep.engine.nesting import LONGEST_CHUNK
 from dse.sweep.grid import compose, vendors
 from dse.sweep.grid.grid import Grid
 from dse.sweep.progress import Progress

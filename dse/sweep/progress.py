@@ -87,10 +87,10 @@ def best_so_far(best: float | None, objective: str, units: str) -> str:
 
 
 class _NotebookBars:
-    """Progress bars below a cell of a notebook, which show after a second and leave nothing behind."""
+    """Progress bars below a cell of a notebook, which show after two seconds and are empty at the end."""
 
     #: Seconds before the first bar, and between two states of one.
-    DELAY, PERIOD = 1.0, 0.2
+    DELAY, PERIOD = 2.0, 0.2
 
     def __init__(self) -> None:
         self._start = self._updated = time.monotonic()

@@ -111,8 +111,11 @@ def labelled_designs(spec: Source, **options: Any) -> Labelled:
     """Run a sweep for its designs alone: labelled arrays without summary, cautions and attributes, and no file.
 
     Args:
-        spec: path of a specification, a specification, or a grid.
+        spec: path of a specification, its sections as a dictionary, a specification, or a grid.
         **options: other fields of :class:`~dse.sweep.job.RunOptions` than ``output``.
+
+    Returns:
+        Labelled arrays, as of :func:`perform`.
 
     Raises:
         InputError: for bad input, before any evaluation.
@@ -126,7 +129,7 @@ def labelled_designs(spec: Source, **options: Any) -> Labelled:
     return datasets.build(job.grid, job.keep, evaluation.part, {}, job.options.judge)
 
 
-def perform_shard(spec: Source, shard: Shard, output: str | Path | None = None, **options: Any) -> Summary:
+def perform_shard(spec: Source, shard: Shard, output: str | Path | bool | None = None, **options: Any) -> Summary:
     """Evaluate one shard of a sweep and return its numbers; :func:`dse.sweep.merge` joins shards.
 
     Args:

@@ -34,7 +34,7 @@ from dse.tools.options import (
     ByteDependentOption,
     ChoiceOption,
     CompositeOption,
-    Line,
+    LaunchLine,
     Lookup,
     Pairs,
     Tool,
@@ -63,16 +63,14 @@ _IMPLIED_PATHS = {"training": ("mapping.dp",), "serving": ()}
 __all__ = [
     "TOOLS",
     "ArgumentValues",
-    "Line",
+    "LaunchLine",
     "Tool",
     "benchmark_lines",
     "launch",
     "measuring",
     "read_arguments",
     "router",
-    "settings",
     "tool_of",
-    "unsupported_hardware",
     "values_of",
 ]  # fmt: skip
 
@@ -86,7 +84,7 @@ def launch(
     role: str = "",
     form: str = "line",
     system: str = "",
-) -> Line:
+) -> LaunchLine:
     """Return the command line, or the text of another file, that runs ``design`` with a tool.
 
     Args:
@@ -148,7 +146,7 @@ def launch(
     else:
         text = files.write(form, target, lookup, options, role, _vendor(system) if system else "")
         notes = (*notes, files.note(form))
-    return Line(target, text, options, unsupported, tuple(filter(None, notes)), comments)
+    return LaunchLine(target, text, options, unsupported, tuple(filter(None, notes)), comments)
 
 
 def _host_devices(system: str) -> float | None:

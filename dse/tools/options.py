@@ -255,7 +255,7 @@ class Tool(NamedTuple):
     roles: Mapping[str, Callable[[Lookup], Pairs]] = types.MappingProxyType({})  #: role of a pool → its options
 
 
-class Line(NamedTuple):
+class LaunchLine(NamedTuple):
     """Command line of a design."""
 
     tool: Tool

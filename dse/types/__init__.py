@@ -38,14 +38,14 @@ from dse.types.fields import (
     Bounds,
     Scalar,
     field_metadata,
-    metadata,
-    record,
+    metadata as metadata,
+    record as record,
 )
 from dse.types.kernels import (
     MEASURED_ALONE,
     SHARED_KERNEL_LEAVES,
     AttentionKernels,
-    EfficiencySteps,
+    EfficiencySteps as EfficiencySteps,
     FineKernels,
     Kernels,
     Steps,
@@ -53,7 +53,7 @@ from dse.types.kernels import (
 from dse.types.machine import HOST, Accelerator, FarMemory, HostTiers, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
 from dse.types.money import Assembly, Emissions, Fab, Manufacture, Prices, Process
-from dse.types.network import CollectiveKernels, Links, Network, Package, Pods, Volumes
+from dse.types.network import CollectiveKernels as CollectiveKernels, Links, Network, Package, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
 from dse.types.reliability import Reliability
@@ -96,13 +96,11 @@ __all__ = [
     "Checkpoint",
     "Chip",
     "Collective",
-    "CollectiveKernels",
     "ContextExchange",
     "ContextParallel",
     "Convergence",
     "Design",
     "Dimension",
-    "EfficiencySteps",
     "Element",
     "Emissions",
     "Engine",
@@ -167,7 +165,5 @@ __all__ = [
     "Workload",
     "choice_name",
     "field_metadata",
-    "metadata",
-    "record",
     "weight_only_format",
 ]

@@ -18,7 +18,7 @@ def choice_name(choice: IntEnum) -> str:
 
 
 class Precision(IntEnum):
-    """Recipe of the matrix products, defined in :data:`dse.model.formats.RECIPES`."""
+    """Recipe of the matrix products, defined in :data:`dse.model.recipes.RECIPES`."""
 
     fp32 = 0
     tf32 = 1

@@ -7,15 +7,12 @@ import html
 from collections.abc import Iterator
 from typing import Any
 
-from dse.io.markup import STYLE, table
-from dse.io.quantities import setting
-
-#: Parts of a record that a text shows at most.
+#: Leaves of a record that a text shows at most.
 _SHOWN = 12
 
 
-def leaf_rows(record: Any, prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Yield (name, value as text, SI unit, meaning) of the leaves of a record, nested ones with their path.
+def leaf_rows(record: Any, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield (name, value with its SI unit, meaning) of the leaves of a record, nested ones with their path.
 
     Leaves that are None are left out.
 
@@ -28,12 +25,11 @@ def leaf_rows(record: Any, prefix: str = "") -> Iterator[tuple[str, str, str, st
         if dataclasses.is_dataclass(value):
             yield from leaf_rows(value, f"{prefix}{field.name}.")
         elif value is not None:
-            units = field.metadata.get("units", "1")
-            yield f"{prefix}{field.name}", _text(value, field.metadata), units, field.metadata.get("long_name", "")
+            yield f"{prefix}{field.name}", _text(value, field.metadata), field.metadata.get("long_name", "")
 
 
 def _text(value: Any, metadata: Any) -> str:
-    """Format a leaf: a choice by name, a number with its unit, an array by its shape, others as Python does."""
+    """Format a leaf: a choice by name, a number with its SI unit, an array by its shape, others as Python does."""
     if getattr(value, "ndim", 0):
         return f"{tuple(value.shape)}"
     try:
@@ -42,7 +38,8 @@ def _text(value: Any, metadata: Any) -> str:
         return str(value)
     if "enum" in metadata and number == int(number):
         return str(metadata["enum"](int(number)).name)
-    return setting(number, metadata.get("units", "1")) if abs(number) < float("inf") else f"{number:g}"
+    units = metadata.get("units", "1")
+    return f"{number:.6g}" if units == "1" else f"{number:.6g} {units}"
 
 
 def record_html(record: Any) -> str:
@@ -51,9 +48,10 @@ def record_html(record: Any) -> str:
     Args:
         record: of :mod:`dse.types`.
     """
-    rows = [[html.escape(cell) for cell in (name, text, meaning)] for name, text, _, meaning in leaf_rows(record)]
-    body = table([type(record).__name__, "value", "meaning"], rows, [True, False, True])
-    return f'<div class="dse"><style>{STYLE}</style>{body}</div>'
+    rows = ((html.escape(cell) for cell in row) for row in leaf_rows(record))
+    head = f"<tr><th>{type(record).__name__}</th><th>value</th><th>meaning</th></tr>"
+    body = "".join(f"<tr><td>{name}</td><td>{value}</td><td>{meaning}</td></tr>" for name, value, meaning in rows)
+    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
 
 
 def record_text(record: Any) -> str:
@@ -64,6 +62,6 @@ def record_text(record: Any) -> str:
     """
     rows = list(leaf_rows(record))
     totals = [row for i, row in enumerate(rows) if not any(row[0].startswith(f"{other[0]}_") for other in rows[:i])]
-    texts = [f"{name}={text}" for name, text, _, _ in totals[:_SHOWN]]
+    texts = [f"{name}={text}" for name, text, _ in totals[:_SHOWN]]
     more = [f"… {len(rows) - _SHOWN} more"] if len(rows) > _SHOWN else []
     return f"{type(record).__name__}({', '.join([*texts, *more])})"

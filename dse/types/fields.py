@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from typing import Any, NamedTuple, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
-import jax
+from dse.types import pytrees
+
+if TYPE_CHECKING:
+    import jax
+
+    Scalar: TypeAlias = float | jax.Array
+else:
+    #: One real number: a Python or NumPy float or a (traced) JAX scalar; an array of them under ``vmap``.
+    Scalar = float
 
 T = TypeVar("T")
-
-#: One real number: a Python or NumPy float or a (traced) JAX scalar; an array of them under ``vmap``.
-Scalar: TypeAlias = float | jax.Array
 
 
 #: Allowed magnitudes of SI numbers, so that products of several are exact to single precision.
@@ -84,10 +90,52 @@ def record(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen keyword-only dataclass whose fields are pytree leaves or records.
 
     Returns:
-        The class, registered with JAX as a pytree.
+        The class, a pytree of JAX as soon as that is imported (:mod:`dse.types.pytrees`).
     """
-    cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-    return jax.tree_util.register_dataclass(cls)
+    cls = dataclasses.dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)(cls)
+    for name in ("__init__", "__repr__", "__eq__", "__hash__"):
+        if name not in vars(cls):
+            setattr(cls, name, vars(_Methods)[name])
+    pytrees.register(cls)
+    return cls
+
+
+@functools.cache
+def _defaults(cls: type[Any]) -> tuple[frozenset[str], dict[str, Any]]:
+    """Return the names of all fields of a record class, and name → default of those that have one."""
+    fields = dataclasses.fields(cls)
+    defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+    return frozenset(field.name for field in fields), defaults
+
+
+class _Methods:
+    """Methods of all records: what dataclasses compile for each class takes as long as NumPy's import."""
+
+    def __init__(self, **values: Any) -> None:
+        """Set the fields; TypeError for one that is missing or that the class does not have."""
+        cls: Any = type(self)
+        names, defaults = _defaults(cls)
+        state = defaults | values
+        if state.keys() != names:
+            unknown, missing = sorted(state.keys() - names), sorted(names - state.keys())
+            fault = f"unexpected keyword argument {unknown[0]!r}" if unknown else f"no value for {', '.join(missing)}"
+            raise TypeError(f"{type(self).__name__}: {fault}")
+        self.__dict__.update(state)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in _values(self))
+        return f"{type(self).__qualname__}({values})"
+
+    def __eq__(self, other: object) -> Any:
+        return _values(self) == _values(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(_values(self)))
+
+
+def _values(record: Any) -> list[tuple[str, Any]]:
+    """Return (name, value) of the fields of a record, in order."""
+    return [(field.name, getattr(record, field.name)) for field in dataclasses.fields(record)]
 
 
 def field_metadata(cls: type, name: str) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_every_door_tells_of_mixtures_of_experts(tmp_path):
         "qwen3-235b-a22b,eos,nemo,256,2,8,32,1,2048,4096,selective\n"
         "qwen3-235b-a22b,eos,,256,2,8,32,1,2048,4096,selective\n"
     )
-    comparison.predict(table, tmp_path / "out.csv")
+    dse.predict(table, tmp_path / "out.csv")
     other, own, handed = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
     assert "h100-sxm-80gb (rows of b200-sxm-180gb)" in other["outside"]
     assert "nemo has no measured kernels of experts" in own["pred_note"] and MIXTURES[-60:-2] in own["pred_note"]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import jax
 import numpy as np
 import pytest
 import xarray as xr
-from rich.console import Console
 from typer.testing import CliRunner
 
 import dse
+from dse.capabilities.run import best_sections
 from dse.cli import app
-from dse.cli.run import show_best
 from dse.doors import TRAINING, evaluation, recording
 from dse.model.steps.layer import LayerTime
 from dse.model.steps.training import StepTime
+from dse.reports import Report
+from dse.reports.terminal import plain_text
 from dse.sweep import execute, from_text
 from dse.types import Metrics
 from dse.views import compare, explain, plot
@@ -62,9 +62,7 @@ def results(tmp_path_factory):
 
 
 def table(summary) -> str:
-    out = Console(file=io.StringIO(), width=240, highlight=False)
-    show_best(out, summary)
-    return out.file.getvalue()
+    return plain_text(Report({}, best_sections(summary)), width=240)
 
 
 def test_parts_of_a_step_by_hand():

@@ -297,11 +297,10 @@ def test_a_fit_survives_a_full_disk(tmp_path, monkeypatch):
     as_usual = writing.write
     job = jobs.FitJob(lambda *_: "x = 1\n", str, lambda *_: [], lambda _: jobs.Errors([], []))
     monkeypatch.setattr(writing, "write", write)
-    told = []
-    with pytest.raises(InputError, match="No space"):
-        jobs.run([tmp_path / "cases.csv"], 0, tmp_path / "full.toml", progress=told.append, jobs={"steps": job})
+    with pytest.raises(InputError, match="No space") as refused:
+        jobs.run([tmp_path / "cases.csv"], 0, tmp_path / "full.toml", jobs={"steps": job})
     (kept,) = (tmp_path / "tmp").rglob("fitted.toml")
-    assert kept.read_text().endswith("x = 1\n") and str(kept) in told[0]
+    assert kept.read_text().endswith("x = 1\n") and str(kept) in refused.value.fix
 
 
 def test_the_table_is_printed_before_figures_are_drawn(command, small_sweep, small_results, tmp_path):  # noqa: F811

@@ -9,8 +9,8 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
+from dse.capabilities.listing import KINDS, listing
 from dse.cli import app
-from dse.cli.listing import KINDS, listing
 from dse.designs import all_leaves, leaf_path
 from dse.doors import SERVING, STUDIES, TRAINING
 from dse.errors import InputError

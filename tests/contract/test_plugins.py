@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import importlib
+import re
 import warnings
+from pathlib import Path
 
 import pytest
 
-from dse.cli import PANELS, app, evaluate
-from dse.cli.panels import with_plugins
+import dse
+from docs.make import options
+from dse.cli import app
+from dse.cli.commands import command
+from dse.cli.service.worker import answer
 from dse.designs import catalog
 from dse.designs.catalog.load import paths
 from dse.errors import InputError, Notice
 from dse.io import plugins
 from dse.optimizers.proofs import prover
+from dse.reports import registry as capabilities
 
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """Install a distribution of another: a function of its modules and its entry points."""
+
+    def clear():
+        for cache in (plugins.plugins, plugins.catalog_folders, capabilities._loaded):
+            cache.cache_clear()
 
     def install(entry_points: str, **modules: str):
         metadata = tmp_path / "theirs-1.0.dist-info"
@@ -29,38 +39,53 @@ def installed(tmp_path, monkeypatch):
             (tmp_path / f"{name}.py").write_text(text)
         monkeypatch.syspath_prepend(str(tmp_path))
         importlib.invalidate_caches()
-        plugins.plugins.cache_clear()
-        plugins.catalog_folders.cache_clear()
+        clear()
         return tmp_path
 
     yield install
     monkeypatch.undo()
-    plugins.plugins.cache_clear()
-    plugins.catalog_folders.cache_clear()
+    clear()
 
 
 def test_the_lab_joins_by_entry_points():
     names = plugins.plugins(plugins.COMMANDS)
     assert {"calibrate", "diagnose", "measure", "posttrain", "simulate"} <= set(names)
     assert all(entry.value.startswith("dse.lab.commands.") for entry in names.values())
-    assert names.keys() <= {name for commands in PANELS.values() for name in commands}
+    assert names.keys() <= capabilities.capabilities().keys()
 
 
-def test_a_command_of_another_is_listed_and_a_broken_one_told(installed, capsys):
+RECIPES = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+
+#: A module of another: that of docs/recipes.md, and one with a name of ours.
+(GREET,) = (text for text in re.findall(r"```python\n(.*?)```", RECIPES, re.DOTALL) if "def greet" in text)
+OURS = """
+@capability("Ask")
+def evaluate() -> Report:
+    \"\"\"Say nothing.\"\"\"
+    return Report({})
+"""
+
+
+def test_a_capability_of_another_is_behind_every_door_and_a_broken_one_told(installed, capsys):
+    ours = capabilities.capabilities()["evaluate"]
     installed(
-        "[dse.commands]\ngreet = theirs_command:REGISTRATION\n"
-        "broken = theirs_absent:X\nevaluate = theirs_command:OURS\n",
-        theirs_command=(
-            "from dse.cli.panels import Registration\n"
-            "def greet() -> None:\n    print('hello')\n"
-            "REGISTRATION = Registration('Of others', greet)\nOURS = Registration('Ask', greet)\n"
-        ),
+        "[dse.commands]\ngreet = theirs_command:greet\nbroken = theirs_absent:X\nevaluate = theirs_command:evaluate\n",
+        theirs_command=GREET + OURS,
     )
-    panels = with_plugins({"Ask": {"evaluate": evaluate.evaluate}})
-    assert [*panels["Of others"]] == ["greet"]
-    assert panels["Ask"]["evaluate"] is evaluate.evaluate, "no distribution takes a command away"
-    told = capsys.readouterr().err
-    assert "dse.commands: broken" in told and "ModuleNotFoundError" in told and "dse.commands: evaluate" in told
+    made = capabilities.capabilities()
+    assert made["evaluate"] is ours, "no distribution takes a command away"
+    faults = "\n".join(capabilities.faults())
+    assert "dse.commands: broken" in faults and "ModuleNotFoundError" in faults and "dse.commands: evaluate" in faults
+    command(made["greet"])(names=["you", "me"], loud=True)
+    assert "hello me!" in capsys.readouterr().out
+    report = dse.greet(["you"])
+    assert report.to_dict() == {"greetings": [{"name": "you", "text": "hello you"}]}
+    assert answer("greet", {"names": ["you"]})["document"] == report.to_dict()
+    assert "hello you" in report._repr_html_() and report.to_csv() == "name,text\nyou,hello you\n"
+    assert "## dse greet" in options.tables()["options"], "whoever builds the pages has it among the options"
+    with pytest.raises(InputError, match="did you mean 'loud'"):
+        dse.greet(["you"], lout=True)
+    del dse.greet
 
 
 def test_what_cannot_be_loaded_is_an_error_in_four_parts(installed):
@@ -95,15 +120,14 @@ def test_what_is_no_catalogue_is_told(installed):
 
 def test_a_name_of_ours_stays_ours_and_a_module_that_exits_is_told(installed, capsys):
     installed(
-        "[dse.commands]\npage = theirs_exit:X\nexits = theirs_exit:X\nodd = theirs_odd:REGISTRATION\n"
+        "[dse.commands]\npage = theirs_exit:X\nexits = theirs_exit:X\nodd = theirs_odd:greet\n"
         "[dse.provers]\naaa = os:getcwd\n[dse.exchange]\nchrome = theirs_exit:X\nmro = theirs_exit:X\n",
         theirs_exit="print('noise')\nraise SystemExit(7)\n",
-        theirs_odd="from dse.cli.panels import Registration\nREGISTRATION = Registration('Manage', 3)\n",
+        theirs_odd="def greet(): print('no capability')\n",
     )
-    panels = with_plugins({"Ask": {"evaluate": evaluate.evaluate}})
-    assert panels["Show"]["page"].__module__ == "dse.lab.commands.page" and "odd" not in panels.get("Manage", {})
-    said = capsys.readouterr()
-    assert not said.out and "SystemExit: 7" in said.err and "dse.commands: odd" in said.err
+    made, faults = capabilities.capabilities(), "\n".join(capabilities.faults())
+    assert made["page"].function.__module__ == "dse.lab.commands.page" and "odd" not in made
+    assert "SystemExit: 7" in faults and "dse.commands: odd" in faults and not capsys.readouterr().out
     assert prover().__name__ == "dse.lab.prove.prover"
     with pytest.raises(SystemExit) as ended:
         app(["trace", "-w", "llama-3-8b", "-s", "h100", "-o", "t.json", "--format", "kinetto"])

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import re
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import dse
-from dse.cli.run import show_best
+from dse.capabilities.run import best_sections
 from dse.designs import design, replace
 from dse.doors import STUDIES, TRAINING
 from dse.doors.studies import study_of_document
 from dse.doors.study_training import launch_times
 from dse.errors import InputError
 from dse.measured import evaluate_many, predict_cases, read_cases
+from dse.reports import Report
+from dse.reports.terminal import plain_text
 from dse.spec.expression import parse
 from dse.sweep import Shard, execute, merge, perform, perform_shard, plan
 from dse.views import explain
@@ -111,9 +111,7 @@ def test_shards_are_merged(tmp_path):
 
 
 def test_the_table_of_the_best_has_the_studys_columns(everything):
-    out = Console(file=io.StringIO(), width=200)
-    show_best(out, everything[2])
-    told = out.file.getvalue()
+    told = plain_text(Report({}, best_sections(everything[2])), width=200)
     assert all(heading in told for heading in ("latency", "GiB", "read %", "write %")) and "MFU" not in told
 
 

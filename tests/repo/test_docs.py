@@ -181,6 +181,45 @@ def test_stated_limits_are_those_of_the_code():
     assert f"{output.FEWEST_BINS} to {output.MOST_BINS}" in REFERENCE
 
 
+# --- options.md -------------------------------------------------------------------------------------------
+
+OPTIONS = (DOCS / "options.md").read_text(encoding="utf-8")
+
+
+def test_options_are_up_to_date():
+    from docs.make.options import filled
+
+    assert filled(OPTIONS) == OPTIONS, "run: python -m docs.make.options docs/options.md"
+
+
+def test_every_flag_of_every_capability_is_in_its_section():
+    """As the command line reads them; those that all commands have stand above."""
+    import typer.main
+
+    from dse.cli import app
+    from dse.reports.registry import capabilities
+
+    commands = typer.main.get_command(app).commands
+    shared = set(re.findall(r"`(--[a-z]+)\b", OPTIONS.partition("## dse ")[0]))
+    for name, capability in capabilities().items():
+        found = commands[name.split()[0]]
+        found = found.commands[name.split()[1]] if " " in name else found
+        section = OPTIONS.partition(f"## dse {name}\n")[2].partition("\n## ")[0]
+        flags = {flag for param in found.params for flag in (*param.opts, *param.secondary_opts) if flag[0] == "-"}
+        missing = {flag for flag in flags if f"`{flag}`" not in section} - shared - {"-h", "--help"}
+        assert section and not missing, (name, missing)
+        reasons = {parameter.reason_local for parameter in capability.parameters} | {capability.local}
+        assert all(reason in section for reason in reasons if capability.local in ("", reason)), name
+
+
+def test_names_of_python_and_http_differ_once():
+    """``dse.catalog`` is the module of the catalogue."""
+    from dse.reports.registry import remote_capabilities
+
+    others = {one.key: one.python for one in remote_capabilities().values() if one.key != one.python}
+    assert others == {"catalog": "catalog_list"} and "`dse.catalog_list`" in OPTIONS
+
+
 # --- recipes.md -------------------------------------------------------------------------------------------
 
 RECIPES = (DOCS / "recipes.md").read_text(encoding="utf-8")
@@ -278,7 +317,7 @@ def test_shells_complete(typed, offered):
 # --- all --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", ["reference", "recipes", "glossary"])
+@pytest.mark.parametrize("page", ["reference", "recipes", "glossary", "options", "programs"])
 def test_links_of_pages_exist(page):
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#:]+)\)", text):

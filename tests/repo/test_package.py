@@ -271,15 +271,15 @@ def test_pages_need_no_matplotlib():
     assert run_python(blocked + code) == "host launches"
 
 
-def test_without_matplotlib_a_sweep_says_so_and_a_plot_is_refused(monkeypatch, capsys, tmp_path):
+def test_without_matplotlib_a_sweep_says_so_and_a_plot_is_refused(monkeypatch, tmp_path):
     from typer.testing import CliRunner
 
+    from dse.capabilities.best import draw_figures
     from dse.cli import app
-    from dse.cli.run import draw_figures
     from dse.views import figures
 
     monkeypatch.setattr(figures.importlib.util, "find_spec", lambda name: None)
-    assert draw_figures(tmp_path / "r.nc", False) == []
-    assert install_extra("plot") in capsys.readouterr().err
+    paths, (note,), status = draw_figures(tmp_path / "r.nc", False)
+    assert not paths and not status and install_extra("plot") in note
     refused = CliRunner().invoke(app, ["plot", "r.nc"])
     assert refused.exit_code == 2 and install_extra("plot") in refused.output

@@ -225,12 +225,12 @@ def test_commands_parse_and_name_what_exists(words):
     name, options = parsed(words)
     fails = COMMANDS[words][1].printed[:1] == ("error",)
     if name in DESIGNS and not fails:
-        from dse.cli.evaluate import design_of
+        from dse.capabilities.designs import request_design
         from dse.doors import STUDIES
 
         serving = options.get("serving") or options.get("tool") in ("vllm", "sglang", "tensorrt-llm")
         keys = ("workload", "system", "settings", "n_devices", "software", "any_option")
-        assert design_of(*(options.get(key) for key in keys), STUDIES["serving" if serving else "training"])
+        assert request_design(*(options.get(key) for key in keys), STUDIES["serving" if serving else "training"])
     if name in SPECIFICATIONS:
         values = map(str, options.values())
         read(name, next(value for value in values if value.endswith(".toml") or value.startswith("example:")))

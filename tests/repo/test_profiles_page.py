@@ -30,7 +30,7 @@ def run(words: list[str]) -> tuple[str, int]:
 @pytest.mark.slow
 def test_the_page_works_word_for_word(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.delenv("DSE_CATALOG", raising=False)
     shutil.copytree(ROOT / "tests" / "profiles", "profiles")
     profiles.written(tmp_path / "profiles")

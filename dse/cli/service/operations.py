@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dse.capabilities import remote_capabilities
 from dse.errors import InputError, unknown_name
 from dse.reports import Capability
+from dse.reports.registry import remote_capabilities
 
 #: Largest numbers: of characters of a text, of items of a list.
 MOST_CHARACTERS, MOST_ITEMS = 2_000, 2_000

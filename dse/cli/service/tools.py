@@ -12,8 +12,8 @@ from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
 import dse
-from dse.capabilities import remote_capabilities
 from dse.cli.service.worker import Worker
+from dse.reports.registry import remote_capabilities
 
 _ABOUT = (
     "Predicts time, memory, energy and money of training and serving large language models on given hardware, and "

@@ -17,11 +17,11 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import dse
-from dse.capabilities import remote_capabilities
 from dse.cli.service.worker import WorkerPool, refusal
 from dse.errors import InputError
 from dse.io import toml
 from dse.reports import Capability
+from dse.reports.registry import remote_capabilities
 
 #: Names of this machine for itself: pages of others that resolve to it are refused.
 HOSTS = ("127.0.0.1", "localhost", "[::1]")

@@ -14,18 +14,18 @@ from __future__ import annotations
 from dse.designs.catalog.entries import NO_NETWORK, Entry
 from dse.designs.catalog.faults import readable_names as readable_names
 from dse.designs.catalog.filling import Values, check_between as check_between, with_prefix as with_prefix
-from dse.designs.catalog.load import FOLDERS, catalog_root, find, name_to_slug as name_to_slug
+from dse.designs.catalog.load import FOLDERS, catalog_root as catalog_root, find, name_to_slug as name_to_slug
 from dse.designs.catalog.lookup import entry, kinds, names, record, resolve, values
 from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
 from dse.designs.catalog.sources import (
     check,
-    digest,
+    digest as digest,
     digests as digests,
-    provenance,
+    provenance as provenance,
     reachable_entries as reachable_entries,
     unverified as unverified,
 )
-from dse.designs.catalog.stack_selection import default_software, is_mixture
+from dse.designs.catalog.stack_selection import default_software, is_mixture as is_mixture
 from dse.designs.catalog.stacks import (
     SERVED_FORMAT,
     expert_kernels as expert_kernels,
@@ -63,19 +63,15 @@ __all__ = [
     "Dimension",
     "Entry",
     "Values",
-    "catalog_root",
     "check",
     "default_software",
-    "digest",
     "entry",
     "find",
     "format_note",
-    "is_mixture",
     "kinds",
     "manufacture",
     "mapping_defaults",
     "names",
-    "provenance",
     "quantity",
     "record",
     "resolve",

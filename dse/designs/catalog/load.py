@@ -7,14 +7,16 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dse.errors import InputError, unknown_name
-from dse.io import inputs, toml
-from dse.io.files import distribution_folder
+from dse.io import cache, inputs, toml
+from dse.io.files import code_digest, distribution_folder
 from dse.io.plugins import catalog_folders
+
+T = TypeVar("T")
 
 #: Kind → its folder in a catalogue.
 FOLDERS = {
@@ -177,7 +179,19 @@ def _find_in(folders: list[Path], name: str) -> str | None:
     files, plain_name = _paths(listings), plain(name)
     if slug := next((slug for slug in files if plain(slug) == plain_name), None):
         return slug
-    return next((slug for slug, title in _titles(files) if plain(title) == plain_name), None)
+    return next((slug for slug, title in _cached_titles(tuple(files.items())) if plain(title) == plain_name), None)
+
+
+def _cached_titles(files: tuple[tuple[str, Path], ...]) -> tuple[tuple[str, str], ...]:
+    """Return (slug, name or alias) of every file, which later processes read without its files."""
+    state = tuple((str(path), *stamp(path)) for _, path in files)
+    return _titles_of(files, state)
+
+
+@functools.lru_cache(maxsize=64)
+def _titles_of(files: tuple[tuple[str, Path], ...], state: object) -> tuple[tuple[str, str], ...]:
+    """Return :func:`_cached_titles` for a state of the files."""
+    return cached_value("titles", state, lambda: tuple(_titles(dict(files))))
 
 
 def _titles(slugs: dict[str, Path]) -> Iterator[tuple[str, str]]:
@@ -229,6 +243,18 @@ def _status(file: str) -> os.stat_result | None:
         return os.stat(file)
     except OSError:
         return None
+
+
+def cached_value(name: str, state: object, compute: Callable[[], T]) -> T:
+    """Return a value that follows from files of the catalogue, which later processes need not read for it again.
+
+    Args:
+        name: of the value.
+        state: stamps of all files that it follows from.
+        compute: reads it from these files; picklable and not None.
+    """
+    value: T = cache.get_or_compute(f"{name} {code_digest()} {state}", compute)
+    return value
 
 
 @functools.lru_cache(maxsize=4096)

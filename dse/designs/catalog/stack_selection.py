@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import Entry, file_entry, reference
 from dse.designs.catalog.faults import faults, readable_names
-from dse.designs.catalog.load import Folder, catalog_root, display_path, find, plain, stamps
+from dse.designs.catalog.load import Folder, cached_value, catalog_root, display_path, find, plain, stamps
 from dse.designs.catalog.lookup import entry
 from dse.errors import unknown_name
 
@@ -247,8 +247,13 @@ def _stacks(folder: Folder) -> tuple[StackTraits, ...]:
 
 
 @functools.lru_cache(maxsize=16)
-def _stacks_of(_state: object, folder: Folder) -> tuple[StackTraits, ...]:
-    """Return :func:`_stacks`, kept for a state of the files that they are read from."""
+def _stacks_of(state: object, folder: Folder) -> tuple[StackTraits, ...]:
+    """Return :func:`_stacks`, kept for a state of the files that they are read from, by later processes too."""
+    return cached_value("traits of stacks", state, lambda: _read_stacks(folder))
+
+
+def _read_stacks(folder: Folder) -> tuple[StackTraits, ...]:
+    """Return :func:`_stacks` from the files."""
     entries = [entry("software", slug, folder=folder) for slug in readable_names("software", folder)]
     rows = {stack_entry.slug: _row_chips(stack_entry, "calibrated.accelerators", folder) for stack_entry in entries}
     lineages: dict[str, set[str]] = {}

@@ -9,21 +9,21 @@ process does not trace either. Gradients are those of the same list, backwards (
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from dse.doors.scalars.operations import Operations, UnknownPrimitiveError, lower_equations
 from dse.doors.scalars.slopes import gradient
 from dse.errors import Notice
 from dse.io import cache
-from dse.io.files import code_digest, folder_digest, folder_of
+from dse.io.environment import default_precision, jax_version, software_versions
+from dse.io.files import folder_digest, folder_of
 from dse.types import Design, Metrics, ServingMetrics
+from dse.types.trees import Structure, flatten, from_jax, tree_leaves, tree_map, tree_structure
 
 if TYPE_CHECKING:
     from dse.doors.equations import Equations
@@ -48,8 +48,8 @@ class ScalarFunction:
     Args:
         function: of arguments that are traced.
         cache_key: what the function depends on besides the code of the package; None for one that is not cached.
-        tracer: gives (equations, structure of the outputs, what comes beside) for inputs of a structure, where somebody
-            else has them, in single precision; by default the function is traced.
+        tracer: gives (equations, JAX's structure of the outputs, what comes beside) for inputs of a structure, where
+            somebody else has them, in single precision; by default the function is traced.
     """
 
     def __init__(
@@ -58,24 +58,24 @@ class ScalarFunction:
         cache_key: str | None,
         tracer: Callable[[Any], tuple[Equations, Any, Any]] | None = None,
     ) -> None:
-        self._function, self._cache_key, self._trace = function, cache_key, tracer or self._trace_function
+        self._function, self._cache_key, self._tracer = function, cache_key, tracer or self._trace_function
         self._is_single = tracer is not None
         self._operations_by_key: dict[Hashable, Operations | None] = {}
         self._runs_by_key: dict[Hashable, _Run] = {}
 
     def __call__(self, *arguments: Any) -> tuple[Any, Any]:
         """Return (pytree of NumPy numbers, static outputs); arrays of one length as leaves give arrays."""
-        leaves, structure = jax.tree.flatten(arguments)
+        leaves, structure = flatten(arguments)
         numbers, static, _ = self._run(structure, leaves, range(len(leaves)), ())(leaves)
         return numbers, static
 
     def slopes(self, by: int, *arguments: Any) -> tuple[Any, Any, Any]:
         """Return (numbers, static outputs, gradient of the first number by argument ``by``, a pytree like it)."""
-        leaves, structure = jax.tree.flatten(arguments)
+        leaves, structure = flatten(arguments)
         numbers, static, slopes = self._run(structure, leaves, range(len(leaves)), _leaf_positions(by, arguments))(
             leaves
         )
-        return numbers, static, jax.tree.unflatten(jax.tree.structure(arguments[by]), slopes)
+        return numbers, static, tree_structure(arguments[by]).unflatten(slopes)
 
     def batch_values(self, count: int, *arguments: Any) -> Any:
         """Return the pytree of numbers as arrays [count]; leaves of the arguments are such arrays, or one number.
@@ -88,13 +88,13 @@ class ScalarFunction:
     def batch_slopes(self, by: int, count: int, *arguments: Any) -> tuple[Any, Any]:
         """Return (numbers, gradient of the first one by argument ``by``), both pytrees of arrays [count]."""
         numbers, slopes = self._in_batches(count, arguments, _leaf_positions(by, arguments), _GRADIENT_BATCH)
-        return numbers, jax.tree.unflatten(jax.tree.structure(arguments[by]), slopes)
+        return numbers, tree_structure(arguments[by]).unflatten(slopes)
 
     def _in_batches(
         self, count: int, arguments: tuple[Any, ...], by: Sequence[int], batch: int
     ) -> tuple[Any, list[Any]]:
         """Return (numbers, slopes of the leaves ``by``) as arrays [count], at most ``batch`` designs at once."""
-        leaves, structure = jax.tree.flatten(arguments)
+        leaves, structure = flatten(arguments)
         open_leaves = [i for i, leaf in enumerate(leaves) if np.ndim(leaf) or i in by]
         run = self._run(structure, leaves, open_leaves, by)
         inner_shape = np.broadcast_shapes(*(np.shape(leaf)[1:] for leaf in leaves if np.ndim(leaf)))
@@ -103,11 +103,11 @@ class ScalarFunction:
             rows = slice(start, min(start + batch, count))
             numbers, _, slopes = run([_batch_slice(leaves[i], rows, count) for i in open_leaves])
             shape = rows.stop - start, *inner_shape
-            batches.append(jax.tree.map(lambda value, shape=shape: np.broadcast_to(value, shape), (numbers, slopes)))
-        results: tuple[Any, list[Any]] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
+            batches.append(tree_map(lambda value, shape=shape: np.broadcast_to(value, shape), (numbers, slopes)))
+        results: tuple[Any, list[Any]] = tree_map(lambda *arrays: np.concatenate(arrays), *batches)
         return results
 
-    def _run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
+    def _run(self, structure: Structure, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
         """Return the cached function of the leaves ``open_leaves`` → (numbers, static outputs, slopes by ``by``)."""
         fixed_values = (
             () if len(open_leaves) == len(leaves) else tuple(map(float, (v for v in leaves if not np.ndim(v))))
@@ -120,7 +120,7 @@ class ScalarFunction:
         return self._runs_by_key[key]
 
     def folded(
-        self, leaves: Sequence[Any], structure: Any, open_leaves: Sequence[int], simply: bool = True
+        self, leaves: Sequence[Any], structure: Structure, open_leaves: Sequence[int], simply: bool = True
     ) -> Operations | None:
         """Return the operations on ``open_leaves`` with the other leaves fixed, None with unknown primitives."""
         operations = self._operations(structure)
@@ -130,7 +130,9 @@ class ScalarFunction:
             else operations
         )
 
-    def _build_run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
+    def _build_run(
+        self, structure: Structure, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]
+    ) -> _Run:
         """Return the function of :meth:`_run`, by NumPy or, with unknown primitives, compiled by JAX."""
         operations = self.folded(leaves, structure, open_leaves, simply=not by)
         if operations is None:
@@ -139,9 +141,9 @@ class ScalarFunction:
 
     def operations(self, *arguments: Any) -> Operations | None:
         """Return the operations for arguments of this structure, None for unknown primitives (warns the first time)."""
-        return self._operations(jax.tree.structure(arguments))
+        return self._operations(tree_structure(arguments))
 
-    def _operations(self, structure: Any) -> Operations | None:
+    def _operations(self, structure: Structure) -> Operations | None:
         """Return the operations for a tree structure, None for unknown primitives (warns the first time)."""
         key = structure, self._precision
         if key not in self._operations_by_key:
@@ -155,9 +157,9 @@ class ScalarFunction:
     @property
     def _precision(self) -> str:
         """Name of the data type of numbers: ``float32``, or ``float64`` where JAX has it enabled."""
-        return "float32" if self._is_single else str(jax.dtypes.canonicalize_dtype(np.float64))
+        return "float32" if self._is_single else default_precision()
 
-    def _cached_operations(self, structure: Any) -> Operations:
+    def _cached_operations(self, structure: Structure) -> Operations:
         """Return the operations for a tree structure, from the cache on disk where the function has a key.
 
         Raises UnknownPrimitiveError for primitives that NumPy does not compute here.
@@ -166,13 +168,17 @@ class ScalarFunction:
         if self._cache_key is None:
             return lower_equations(*self._trace(structure), precision)
         code = folder_digest(folder_of(self._function))
-        cache_key = f"operations {_software_versions()} {code} {self._cache_key} {precision} {structure}"
+        cache_key = f"operations {software_versions()} {code} {self._cache_key} {precision} {structure}"
         return Operations(
             *cache.get_or_compute(cache_key, lambda: tuple(lower_equations(*self._trace(structure), precision)))
         )
 
-    def _jax_run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
+    def _jax_run(
+        self, structure: Structure, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]
+    ) -> _Run:
         """Return the function of :meth:`_run` compiled by JAX, for models with unknown primitives."""
+        import jax
+
         equations, outputs, static = self._trace(structure)
         number_type = np.dtype(self._precision).type
 
@@ -192,12 +198,19 @@ class ScalarFunction:
             flat = {i: value.reshape(-1) for i, value in leaf_values.items()} if shape else leaf_values
             results = (batched if shape else single)({i: flat[i] for i in by}, flat)
             slopes, numbers = jax.tree.map(lambda value: value.reshape(shape), results) if shape else results
-            return jax.tree.unflatten(outputs, numbers), static, list(slopes.values()) if by else []
+            return outputs.unflatten(numbers), static, list(slopes.values()) if by else []
 
         return run
 
-    def _trace_function(self, structure: Any) -> tuple[Equations, Any, Any]:
+    def _trace(self, structure: Structure) -> tuple[Equations, Structure, Any]:
+        """Return (equations, structure of the outputs, static outputs) for inputs of a tree structure."""
+        equations, outputs, static = self._tracer(structure)
+        return equations, from_jax(outputs), static
+
+    def _trace_function(self, structure: Structure) -> tuple[Equations, Any, Any]:
         """Record the function for a tree structure: (equations, structure of the outputs, static outputs)."""
+        import jax
+
         from dse.doors import recording
 
         static: list[Any] = []
@@ -207,7 +220,7 @@ class ScalarFunction:
             static.append(static_outputs)
             return outputs
 
-        inputs = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct((), self._precision)] * structure.num_leaves)
+        inputs = structure.unflatten([jax.ShapeDtypeStruct((), self._precision)] * structure.num_leaves)
         equations, output_structure = recording.trace(numbers, *inputs)
         return equations, output_structure, static[0]
 
@@ -219,23 +232,17 @@ def _batch_slice(leaf: Any, rows: slice, count: int) -> Any:
 
 def _leaf_positions(by: int, arguments: Sequence[Any]) -> range:
     """Return the positions, among the leaves of all arguments, of those of the argument of index ``by``."""
-    sizes = [len(jax.tree.leaves(argument)) for argument in arguments[: by + 1]]
+    sizes = [len(tree_leaves(argument)) for argument in arguments[: by + 1]]
     return range(sum(sizes[:-1]), sum(sizes))
 
 
 def _jax_fallback_note(primitive: str) -> str:
     """Return the text of a warning that designs are compiled by JAX because of an unknown primitive."""
     return (
-        f"note: the model uses {primitive!r} of JAX {jax.__version__}, which dse cannot evaluate by NumPy: it compiles "
+        f"note: the model uses {primitive!r} of JAX {jax_version()}, which dse cannot evaluate by NumPy: it compiles "
         "instead, which takes some seconds to half a minute for each kind of design in every process; figures are the "
         "same. The package's own models do not need it with the versions of constraints.txt"
     )
-
-
-@functools.cache
-def _software_versions() -> str:
-    """Return the digest of this package's code and the versions of JAX and NumPy, as text."""
-    return f"{code_digest()} {jax.__version__} {np.__version__}"
 
 
 def evaluate(design: Design) -> Metrics:
@@ -262,7 +269,7 @@ def evaluate(design: Design) -> Metrics:
     >>> bool(found.feasible), bool(0.2 < found.mfu < 0.6)
     (True, True)
     """
-    if all(isinstance(leaf, int | float | np.number) for leaf in jax.tree.leaves(design)):
+    if all(isinstance(leaf, int | float | np.number) for leaf in tree_leaves(design)):
         return _evaluate(design)[0]
     return _model(design)[0]
 
@@ -291,7 +298,7 @@ def serve(design: Design) -> ServingMetrics:
     >>> bool(found.feasible), bool(found.time_to_first_token > found.time_per_output_token)
     (True, True)
     """
-    if all(isinstance(leaf, int | float | np.number) for leaf in jax.tree.leaves(design)):
+    if all(isinstance(leaf, int | float | np.number) for leaf in tree_leaves(design)):
         return _serve(design)[0]
     return _serving_model(design)[0]
 

@@ -7,11 +7,11 @@ import operator
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 
 if TYPE_CHECKING:
     from dse.doors.equations import Equation, Equations
+    from dse.types.trees import Structure
 
 
 class UnknownPrimitiveError(NotImplementedError):
@@ -29,7 +29,7 @@ class Operations(NamedTuple):
     operations: list[Operation]
     n_values: int
     outputs: list[int]
-    structure: Any  #: of the outputs
+    structure: Structure  #: of the outputs
     static: Any  #: outputs other than numbers, the same for all inputs
     precision: str  #: of the inputs, float32 or float64
     n_literals: int  #: constants, the first ones, that do not depend on leaves which are folded
@@ -102,7 +102,7 @@ class Operations(NamedTuple):
 
     def numbers(self, values: Sequence[Any]) -> Any:
         """Return the pytree of outputs from the complete list of values."""
-        return jax.tree.unflatten(self.structure, [values[i] for i in self.outputs])
+        return self.structure.unflatten([values[i] for i in self.outputs])
 
     def _dead_values(self) -> list[list[int]]:
         """Return, for each operation, the indices of the values without further use after it.
@@ -174,7 +174,7 @@ def live_operations(operations: Sequence[Operation], outputs: Sequence[int]) -> 
 # --- from equations to operations --------------------------------------------------------------------------
 
 
-def lower_equations(equations: Equations, structure: Any, static: Any, precision: str) -> Operations:
+def lower_equations(equations: Equations, structure: Structure, static: Any, precision: str) -> Operations:
     """Convert the equations of a recorded function to operations on NumPy's numbers.
 
     Args:

@@ -1,316 +1,339 @@
-"""``dse diagnose``: a measured step against the predicted one, cause by cause, and what would help most."""
+"""``dse.diagnose``: a measured step against the predicted one, cause by cause, and what would help most."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
-from dse.cli import profiles, show
-from dse.cli.options import Force, Json
-from dse.cli.panels import Registration
-from dse.cli.status import NOTHING_FEASIBLE, report_errors
+from dse.capabilities import tables
+from dse.capabilities.changes import leaf_text
 from dse.errors import InputError
+from dse.io import check_output, counted, percent, seconds
+from dse.io.quantities import gib
+from dse.reports import Column, Line, Option, Report, Table, capability, heading, verbatim
+from dse.reports.options import Force
+from dse.reports.report import NOTHING_FEASIBLE
+from dse.reports.tables import Section
 
 if TYPE_CHECKING:
     from dse.lab.evidence import Advice, Diagnosis, GapExplanation
 
+#: Resolution of a profiler, s.
+_RESOLUTION = 1e-6
 
-@report_errors
+#: Characters of a source, and of the name of a kernel, and kernels, that are shown.
+_SOURCE, _NAME, _KERNELS = 28, 48, 5
+
+
+class _Step(NamedTuple):
+    """A measured step that is predicted, with the causes of its gap and advice, where there are any."""
+
+    diagnosis: Diagnosis
+    explanation: GapExplanation | None
+    advice: Advice | None
+
+
+@capability("Compare with reality")
 def diagnose(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE …", help="Logs and traces of training, or tables (.csv) of rows.")
+        Sequence[Path] | Sequence[tables.Row],
+        Option(
+            "Logs and traces of training, or tables (.csv) of rows; rows as column and value.",
+            is_argument=True,
+            metavar="FILE …",
+            terminal=list[Path],
+            python=Any,
+        ),
     ],
-    workload: profiles.Workload = None,
-    system: profiles.System = None,
-    n_devices: profiles.Devices = None,
-    software: profiles.Stack = None,
-    settings: profiles.Settings = None,
-    rows: profiles.RowsFile = None,
+    workload: tables.Workload = None,
+    system: tables.System = None,
+    n_devices: tables.Devices = None,
+    software: tables.Stack = None,
+    settings: tables.Settings = None,
+    rows: tables.RowsFile = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Figure of the causes, ending in .png, .svg or .pdf [default: none]."),
+        Option("Figure of the causes, ending in .png, .svg or .pdf [default: none].", short="-o"),
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Both timelines side by side, for ui.perfetto.dev [default: none]."),
+        Option("Both timelines side by side, for ui.perfetto.dev [default: none].", metavar="FILE.json"),
     ] = None,
-    advice: Annotated[bool, typer.Option(help="Changes of the mapping that would shorten the step most.")] = True,
+    advice: Annotated[bool, Option("Changes of the mapping that would shorten the step most.")] = True,
     force: Force = False,
-    as_json: Json = False,
-) -> int:
+) -> Report:
     """Compare a measured training step with the predicted one.
 
-    Prints both with the 80 % interval of the prediction, and causes of the gap. Traces of the PyTorch profiler are
-    matched kernel by kernel: what is slower than predicted, in seconds, with its evidence (a clock, kernels, recompute,
-    links, a slow rank, the host, the order of the pipeline). Traces of several ranks of one step are given together:
-    ranks of a stage show which of them is slow. Then the changes of mapping or options that shorten the step most, with
-    the 80 % interval of their gains. Exit status 1 when no step is predicted.
+    Both with the 80 % interval of the prediction, and causes of the gap. Traces of the PyTorch profiler are matched
+    kernel by kernel: what is slower than predicted, in seconds, with its evidence (a clock, kernels, recompute, links,
+    a slow rank, the host, the order of the pipeline). Traces of several ranks of one step are given together: ranks of
+    a stage show which of them is slow. Then the changes of mapping or options that shorten the step most, with the 80 %
+    interval of their gains. Of several steps it prints one line each; --show steps has them all. Exit status 1 when no
+    step is predicted.
     """
-    from dse.io import check_output
     from dse.lab import evidence
     from dse.measured import Skip, read_cases
 
-    _check_outputs(output, trace, files, force)
-    run_cells = profiles.RunCells(workload, system, n_devices, software, settings)
-    are_tables = all(".csv" in path.suffixes[-2:] for path in files)
-    with profiles.tables(files, not are_tables, run_cells, rows, None, force) as tables:
-        diagnoses = evidence.diagnose([case for path in tables for case in read_cases(path)])
+    is_of_tables = tables.are_tables(files)
+    run_cells = tables.RunCells(workload, system, n_devices, software, settings)
+    _check_outputs(output, trace, [] if is_of_tables else files, force)
+    with tables.measured_tables(files, run_cells, not is_of_tables, rows, None, force) as read:
+        cases = [case for path in read.paths for case in read_cases(path, cells=read.cells)]
+        diagnoses = evidence.diagnose(cases)
+    skipped = [str(diagnosis) for diagnosis in diagnoses if isinstance(diagnosis, Skip)]
     predicted = [diagnosis for diagnosis in diagnoses if not isinstance(diagnosis, Skip)]
-    causes = [None if are_tables else _explain_step(diagnosis, files, len(predicted) == 1) for diagnosis in predicted]
-    advice_list = [_advice(diagnosis) if advice else None for diagnosis in predicted]
-    explained = [cause for cause in causes if cause is not None]
+    notes = [*read.notes, *(f"not predicted: {text}" for text in skipped)]
+    steps = [
+        _Step(
+            diagnosis,
+            None if is_of_tables else _explain_step(diagnosis, files, len(predicted) == 1, notes),
+            evidence.advise(diagnosis.ran) if advice else None,
+        )
+        for diagnosis in predicted
+    ]
+    explained = [step for step in steps if step.explanation is not None]
     if (output or trace) and len(explained) != 1:
-        got = f"{show.counted(len(explained), 'step')} with traces of kernels"
         raise InputError(
             "--trace" if trace else "-o",
-            got,
+            f"{counted(len(explained), 'step')} with traces of kernels",
             "traces of the ranks of one step",
             "give traces of the PyTorch profiler, of one run",
         )
-    if as_json:
-        skipped = [str(diagnosis) for diagnosis in diagnoses if isinstance(diagnosis, Skip)]
-        steps = [_document(*step) for step in zip(predicted, causes, advice_list, strict=True)]
-        show.document({"steps": steps, "skipped": skipped})
-    else:
-        for diagnosis in diagnoses:
-            if isinstance(diagnosis, Skip):
-                show.note(f"not predicted: {diagnosis}")
-        for diagnosis, explanation, step_advice in zip(predicted, causes, advice_list, strict=True):
-            _print(diagnosis, explanation)
-            if step_advice:
-                _print_advice(diagnosis, step_advice)
-    if explained:
-        _write(
-            explained[0],
-            predicted[causes.index(explained[0])],
-            check_output(output, force) if output else None,
-            trace,
-            force,
-        )
-    return 0 if predicted else NOTHING_FEASIBLE
+    if output or trace:
+        _write(explained[0], output, trace, force)
+    sections: list[Section] = [_overview(steps)] if steps else []
+    for number, step in enumerate(steps, 1):
+        sections += _step_sections(step, number if len(steps) > 1 else None, notes)
+    return Report(
+        {"steps": [_document(step) for step in steps], "skipped": skipped},
+        sections,
+        list(dict.fromkeys(notes)),
+        figures=[output] if output else [],
+        files=[trace] if trace else [],
+        status=0 if predicted else NOTHING_FEASIBLE,
+    )
 
 
-def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path], force: bool) -> None:
+def _check_outputs(output: Path | None, trace: Path | None, files: Any, force: bool) -> None:
     """Raise an InputError where a file must not be written, or figures cannot be drawn."""
-    from dse.io import check_output
-
+    inputs = [files] if isinstance(files, str | Path) else files
     if output is not None:
         from dse.views.figures import missing_requirement
         from dse.views.plot.style import check_ending
 
         if missing := missing_requirement():
             raise missing
-        check_output(check_ending(output), force, files)
+        check_output(check_ending(output), force, inputs)
     if trace is not None:
-        check_output(trace, force, files)
+        check_output(trace, force, inputs)
 
 
-def _explain_step(diagnosis: Diagnosis, files: Sequence[Path], is_only: bool) -> GapExplanation | None:
+def _explain_step(diagnosis: Diagnosis, files: Any, is_only: bool, notes: list[str]) -> GapExplanation | None:
     """Explain a step by its traces; None without any, and with a note where they cannot be explained."""
     from dse.lab.evidence import explain, is_trace, read_trace
 
-    trace_files = [path for path in dict.fromkeys(files) if is_only or str(path) in diagnosis.source.split()]
+    paths = dict.fromkeys(map(Path, [files] if isinstance(files, str | Path) else files))
+    trace_files = [path for path in paths if is_only or str(path) in diagnosis.source.split()]
     traces = [step_trace for path in trace_files if is_trace(path) and (step_trace := read_trace(path)) is not None]
     if not traces:
         return None
     try:
         return explain(diagnosis.ran.design, traces)
     except InputError as error:
-        show.note(f"no causes: {error.got}; {error.allowed}")
+        notes.append(f"no causes: {error.got}; {error.allowed}")
         return None
 
 
-def _advice(diagnosis: Diagnosis) -> Advice:
-    """Return the changes of the design that shorten a step most."""
-    from dse.lab.evidence import advise
-
-    return advise(diagnosis.ran)
-
-
-def _write(
-    explained: GapExplanation, diagnosis: Diagnosis, output: Path | None, trace: Path | None, force: bool
-) -> None:
+def _write(step: _Step, output: Path | None, trace: Path | None, force: bool) -> None:
     """Write the figure and the timelines of an explained step, each where its path is not None."""
+    from dse.lab.evidence import gap_figure, write_timelines
+    from dse.views.plot import save
+
+    run, explanation = step.diagnosis.ran, step.explanation
+    if explanation is None:
+        return
     if output is not None:
-        from dse.lab.evidence import gap_figure
-        from dse.views.plot import save
-
-        title = f"{diagnosis.ran.model or 'step'} on {diagnosis.ran.system or diagnosis.ran.accelerator}"
-        save(gap_figure(explained, title), output, force)
-        show.note(f"written: {output}")
+        save(gap_figure(explanation, f"{run.model or 'step'} on {run.system or run.accelerator}"), output, force)
     if trace is not None:
-        from dse.lab.evidence import write_timelines
-
-        write_timelines(explained, trace, force)
-        show.note(f"written: {trace}")
+        write_timelines(explanation, trace, force)
 
 
-def _document(diagnosis: Diagnosis, explanation: GapExplanation | None, advice: Advice | None) -> dict[str, Any]:
-    """Return the JSON-ready dictionary of a diagnosis with its explanation and advice, where there are any."""
+def _document(step: _Step) -> dict[str, Any]:
+    """Return a diagnosis for JSON with its explanation and advice, where there are any; times in s, memory in B."""
     from dse.lab.evidence import as_dict
 
-    document = diagnosis.as_dict() | ({"trace": as_dict(explanation)} if explanation else {})
+    diagnosis, explanation, advice = step
+    values = diagnosis._asdict() | {"gap": diagnosis.gap, "within": diagnosis.is_explained}
+    document = {name: value for name, value in values.items() if name != "ran"}
+    if explanation is not None:
+        document |= {"trace": as_dict(explanation)}
     if advice is not None:
         changes = [change._asdict() | {"command": _command(diagnosis, change.design)} for change in advice.changes]
         for change in changes:
             del change["design"]
-        document |= {"changes": changes, "forbidden": advice.forbidden and advice.forbidden._asdict()}
+        document |= {"changes": changes, "forbidden": advice.forbidden}
     return document
 
 
-# Text
+# --- what people read
 
 
-def _print(diagnosis: Diagnosis, explanation: GapExplanation | None) -> None:
-    """Print a diagnosis: step times in seconds, parts, memory, causes."""
-    ends, ratio = diagnosis.interval, diagnosis.measured / diagnosis.predicted
-    interval_text = f" (80 %: {show.seconds(ends.low)} to {show.seconds(ends.high)})" if ends else ""
-    differs = f"{show.percent(abs(ratio - 1.0))} {'longer' if ratio >= 1.0 else 'shorter'} than predicted"
-    print(diagnosis.source)
-    print(
-        f"step {show.seconds(diagnosis.measured)} measured, "
-        f"{show.seconds(diagnosis.predicted)} predicted{interval_text}: {differs}, "
-        f"{'within' if diagnosis.is_explained else 'outside'} the interval"
-    )
-    _print_parts(diagnosis, explanation)
+def _overview(steps: Sequence[_Step]) -> Table:
+    """Return the table of steps, a detail where there is only one."""
+    columns = [
+        Column("", "step"),
+        Column("step", "source", lambda source: _short(source, _SOURCE), left=True),
+        Column("measured", "measured", seconds),
+        Column("predicted", "predicted", seconds),
+        Column("80 % interval", "low", row_text=_interval_text),
+        Column("high", "high", hidden=True),
+        Column("longer by", "gap", _signed_text, spare=True),
+        Column("within", "within", lambda within: "yes" if within else "no"),
+    ]
+    rows = [
+        (n, d.source, d.measured, d.predicted, *(d.interval or (None, None)), d.gap, d.is_explained)
+        for n, (d, _, _) in enumerate(steps, 1)
+    ]
+    return Table("steps", columns, _records(columns, rows), show="steps" if len(rows) == 1 else "", keys=2)
+
+
+def _records(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return rows of values as dictionaries by the keys of the columns."""
+    return [dict(zip((column.key for column in columns), row, strict=True)) for row in rows]
+
+
+def _interval_text(row: Mapping[str, Any]) -> str:
+    """Return the interval of a row's prediction as text, "" for none."""
+    from dse.doors import TRAINING
+    from dse.views.sections import interval_text
+
+    return "" if row["low"] is None else interval_text((row["low"], row["high"]), "step_time", TRAINING)
+
+
+def _short(text: str, most: int) -> str:
+    """Return a text in at most ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _step_sections(step: _Step, number: int | None, notes: list[str]) -> list[Section]:
+    """Return a step as sections: times, parts, memory, causes, changes; of several (``number``) as the detail steps."""
+    diagnosis, explanation, advice = step
+    detail, suffix = ("", "") if number is None else ("steps", f" {number}")
+    ratio = diagnosis.measured / diagnosis.predicted
+    ends = diagnosis.interval
+    interval = f" (80 %: {seconds(ends.low)} to {seconds(ends.high)})" if ends else ""
+    differs = f"{percent(abs(ratio - 1.0))} {'longer' if ratio >= 1.0 else 'shorter'} than predicted"
+    sections: list[Section] = [
+        heading(diagnosis.source if number is None else f"{number}: {diagnosis.source}", detail),
+        Line(
+            f"step {seconds(diagnosis.measured)} measured, {seconds(diagnosis.predicted)} predicted{interval}: "
+            f"{differs}, {'within' if diagnosis.is_explained else 'outside'} the interval",
+            show=detail,
+        ),
+        _part_table(diagnosis, explanation, detail, suffix),
+    ]
     if diagnosis.memory:
-        measured, predicted = (value / 2**30 for value in diagnosis.memory)
-        print(f"peak memory {measured:.1f} GiB measured, {predicted:.1f} GiB predicted")
+        measured, predicted = map(gib, diagnosis.memory)
+        sections.append(Line(f"peak memory {measured} measured, {predicted} predicted", show=detail))
     if explanation:
-        _print_causes(explanation)
+        sections += _cause_sections(explanation, detail, suffix, notes)
     elif diagnosis.note:
-        show.note(diagnosis.note)
+        notes.append(diagnosis.note)
+    return [*sections, *(_change_sections(diagnosis, advice, detail, suffix) if advice else [])]
 
 
-def _print_parts(diagnosis: Diagnosis, explanation: GapExplanation | None) -> None:
-    """Print a table of measured and predicted seconds by part of a step."""
+def _part_table(diagnosis: Diagnosis, explanation: GapExplanation | None, detail: str, suffix: str) -> Table:
+    """Return the table of measured and predicted seconds by part of a step."""
     from dse.lab.evidence import step_parts
 
-    heads = ["part", "measured", "predicted", "longer by"]
-    parts = (
-        step_parts(explanation)
-        if explanation
-        else [(part.name, part.measured, part.predicted) for part in diagnosis.parts]
-    )
-    cells = [
-        [
-            name,
-            *(
-                ["–", show.seconds(predicted), "–"]
-                if measured is None
-                else [
-                    show.seconds(_visible_seconds(measured)),
-                    show.seconds(_visible_seconds(predicted)),
-                    _signed_text(measured - predicted),
-                ]
-            ),
-        ]
-        for name, measured, predicted in parts
-    ]
+    parts: list[tuple[str, float | None, float]] = [*diagnosis.parts]
+    title = "part"
     if explanation:
-        cells.append(
-            [
-                "step",
-                show.seconds(explanation.measured),
-                show.seconds(explanation.predicted),
-                _signed_text(explanation.measured - explanation.predicted),
-            ]
-        )
-        heads[0] = f"part, rank {explanation.ranks[0].trace.rank}"
-    show.print_table(show.console(), heads, cells, left=[heads[0]])
+        parts = [*step_parts(explanation), ("step", explanation.measured, explanation.predicted)]
+        title = f"part, rank {explanation.ranks[0].trace.rank}"
+
+    def text(name: str, form: Any) -> Column:
+        heading_text = "longer by" if name == "gap" else name
+        return Column(heading_text, name, row_text=lambda row: "–" if row[name] is None else form(row[name]))
+
+    columns = [
+        Column(title, "part", left=True),
+        text("measured", lambda value: seconds(_visible_seconds(value))),
+        text("predicted", lambda value: seconds(_visible_seconds(value))),
+        text("gap", _signed_text),
+    ]
+    rows = [(*part, None if part[1] is None else part[1] - part[2]) for part in parts]
+    return Table(f"parts{suffix}", columns, _records(columns, rows), show=detail)
 
 
-def _print_causes(explanation: GapExplanation) -> None:
-    """Print how much was matched, and the causes of the gap, or that too little was matched."""
-    match_shares = ", ".join(
-        f"{show.percent(share)} by {how}" for how, share in explanation.shares.items() if share > 5e-4
-    )
-    matched = show.percent(sum(explanation.shares.values()))
-    print(f"matched to the model: {matched} of the time of kernels ({match_shares})")
-    if unmatched := explanation.unmatched:
-        kernel_text = ", ".join(
-            f"{_short_kernel_name(name)} {show.seconds(value)}" for name, value in [*unmatched.items()][:5]
-        )
-        rest_text = (
-            f", and {len(unmatched) - 5:,} more {show.seconds(sum([*unmatched.values()][5:]))}"
-            if len(unmatched) > 5
-            else ""
-        )
-        print(f"not matched, s a step: {kernel_text}{rest_text}")
+def _cause_sections(explanation: GapExplanation, detail: str, suffix: str, notes: list[str]) -> list[Section]:
+    """Return how much was matched, and the causes of the gap; a note where too little was matched."""
+    shares = ", ".join(f"{percent(share)} by {how}" for how, share in explanation.shares.items() if share > 5e-4)
+    matched = percent(sum(explanation.shares.values()))
+    sections: list[Section] = [Line(f"matched to the model: {matched} of the time of kernels ({shares})", show=detail)]
+    if unmatched := [*explanation.unmatched.items()]:
+        text = ", ".join(f"{_short(name, _NAME)} {seconds(value)}" for name, value in unmatched[:_KERNELS])
+        if rest := unmatched[_KERNELS:]:
+            text += f", and {len(rest):,} more {seconds(sum(value for _, value in rest))}"
+        sections.append(Line(f"not matched, s a step: {text}", show=detail))
     if not explanation.is_matched:
-        show.note(
+        notes.append(
             "no causes: most of the time is of kernels that the stated model and mapping do not have; check -w, "
             "-s and --set"
         )
-        return
+        return sections
     rows = [
-        [
-            cause.name,
-            _signed_text(cause.seconds),
-            show.percent(abs(cause.seconds) / explanation.measured),
-            cause.evidence,
-        ]
+        (cause.name, cause.seconds, abs(cause.seconds) / explanation.measured, cause.evidence)
         for cause in explanation.causes
         if cause.named or _visible_seconds(cause.seconds)
     ]
-    rows.append(
-        [
-            "measured beyond predicted",
-            _signed_text(explanation.measured - explanation.predicted),
-            show.percent(abs(explanation.measured / explanation.predicted - 1.0)),
-            "",
+    gap = explanation.measured - explanation.predicted
+    rows.append(("measured beyond predicted", gap, abs(gap) / explanation.predicted, ""))
+    count = len(explanation.prominent_causes)
+    title = f"{counted(count, 'cause')} found" if count else "no cause stands out"
+    columns = [
+        Column("cause", "cause", left=True, prose=True),
+        Column("longer by", "seconds", _signed_text),
+        Column("of the step", "share", percent),
+        Column("evidence", "evidence", left=True, prose=True),
+    ]
+    return [*sections, Table(f"causes{suffix}", columns, _records(columns, rows), title, detail)]
+
+
+def _change_sections(diagnosis: Diagnosis, advice: Advice, detail: str, suffix: str) -> list[Section]:
+    """Return the changes that shorten the step most; options of the tool and launch commands as a detail."""
+    rows = [(_settings_text(change.values), change.gain, change.low, change.high) for change in advice.changes]
+    sections: list[Section] = [heading("no change shortens the step by 1 %", detail)]
+    if rows:
+        columns = [
+            Column("change", "change", left=True, prose=True),
+            Column("shorter by", "gain", percent),
+            Column("80 % interval", "low", row_text=lambda row: f"{100.0 * row['low']:.1f} to {percent(row['high'])}"),
+            Column("high", "high", hidden=True),
         ]
-    )
-    summary = (
-        f"{show.counted(len(explanation.prominent_causes), 'cause')} found"
-        if explanation.prominent_causes
-        else "no cause stands out"
-    )
-    show.heading(show.console(), summary)
-    columns = ["cause", "longer by", "of the step", "evidence"]
-    show.print_table(show.console(), columns, rows, left=["cause", "evidence"], prose=["evidence"])
-
-
-#: Characters of the name of a kernel that are shown.
-_NAME = 48
-
-
-def _short_kernel_name(name: str) -> str:
-    """Return the name of a kernel in at most ``_NAME`` characters."""
-    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-
-
-def _print_advice(diagnosis: Diagnosis, advice: Advice) -> None:
-    """Print the changes that shorten the step most, each with its options and launch command."""
-    from dse.designs import leaf_path
-    from dse.lab.evidence import leaf_text
-
-    def settings_text(values: dict[str, float]) -> str:
-        return ", ".join(f"{name}={leaf_text(leaf_path(name), value)}" for name, value in values.items())
-
-    title = "changes that shorten the step most" if advice.changes else "no change shortens the step by 1 %"
-    show.heading(show.console(), title)
-    for place, change in enumerate(advice.changes, 1):
-        gain_interval = _percent_range(change.low, change.high)
-        print(f"{place}. {settings_text(change.values)}: {show.percent(change.gain)} shorter (80 %: {gain_interval})")
-        for sign, options in (("+", change.options), ("-", change.without)):
-            if options:
-                print(f"   {sign} {'  '.join(options)}")
-        if command := _command(diagnosis, change.design):
-            print(f"   {command}")
+        sections = [
+            Table(f"changes{suffix}", columns, _records(columns, rows), "changes that shorten the step most", detail)
+        ]
+    for row, change in zip(rows, advice.changes, strict=True):
+        signs = {"+": change.options, "-": change.without}
+        options = [f"{sign} {'  '.join(words)}" for sign, words in signs.items() if words]
+        if lines := [*options, *filter(None, [_command(diagnosis, change.design)])]:
+            sections += [heading(row[0], "commands"), verbatim("\n".join(lines), "commands")]
     if forbidden := advice.forbidden:
-        print(
-            f"memory forbids {settings_text(forbidden.values)}: {show.percent(forbidden.gain)} shorter, but needs "
-            f"{show.gib(forbidden.memory)} of {show.gib(forbidden.capacity)}"
+        text = (
+            f"memory forbids {_settings_text(forbidden.values)}: {percent(forbidden.gain)} shorter, but needs "
+            f"{gib(forbidden.memory)} of {gib(forbidden.capacity)}"
         )
+        sections.append(Line(text, show=detail))
+    return sections
 
 
-def _percent_range(low: float, high: float) -> str:
-    """Format the ends of a gain (shares) in per cent; the lower one may be a loss."""
-    return f"{100.0 * low:.1f} to {100.0 * high:.1f} %"
+def _settings_text(values: Mapping[str, float]) -> str:
+    """Return a change of leaves as ``--set`` takes it."""
+    from dse.designs import leaf_path
+
+    return ", ".join(f"{name}={leaf_text(leaf_path(name), value)}" for name, value in values.items())
 
 
 def _command(diagnosis: Diagnosis, design: Any) -> str:
@@ -326,20 +349,11 @@ def _command(diagnosis: Diagnosis, design: Any) -> str:
     return f"dse launch -w {run.model} -s {run.system} --software {run.stack} --for {tool.name} {values}"
 
 
-def _visible_seconds(seconds: float) -> float:
+def _visible_seconds(value: float) -> float:
     """Return seconds as they are, 0 below the resolution of a profiler."""
-    return seconds if abs(seconds) >= _RESOLUTION else 0.0
+    return value if abs(value) >= _RESOLUTION else 0.0
 
 
-#: Resolution of a profiler, s.
-_RESOLUTION = 1e-6
-
-
-def _signed_text(seconds: float) -> str:
+def _signed_text(value: float) -> str:
     """Format seconds with a sign, "0 s" below the resolution of a profiler."""
-    if not _visible_seconds(seconds):
-        return "0 s"
-    return f"{'-' if seconds < 0.0 else '+'}{show.seconds(abs(seconds))}"
-
-
-REGISTRATION = Registration("Compare with reality", diagnose)
+    return f"{'-' if value < 0.0 else '+'}{seconds(abs(value))}" if _visible_seconds(value) else "0 s"

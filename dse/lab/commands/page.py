@@ -2,61 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from dse.cli.options import AnyOption, Devices, Force, Serving, Settings, Stack
-from dse.cli.panels import Registration
-from dse.cli.status import report_errors
+from dse.capabilities.designs import request_design
+from dse.capabilities.results import file_or_dataset
 from dse.errors import InputError
+from dse.io import counted
+from dse.reports import Line, Option, Report, capability
+from dse.reports.options import AnyOption, Devices, Force, Serving, Settings, Software
 
 if TYPE_CHECKING:
     from dse.lab.page import Start
 
-#: Designs of a page at most, unless told otherwise.
+#: Designs of a page at most, by default.
 MOST_POINTS = 200_000
 
 #: Ending of pages.
 _ENDING = ".html"
 
+_LOCAL = "writes a file"
+
 #: Options that ``dse report`` has too.
+_RESULTS = Option(
+    "Results of dse run or dse search, to explore.", is_argument=True, metavar="RESULTS.nc", terminal=Path
+)
 Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="File ending in .html [default: RESULTS.html or WORKLOAD_SYSTEM.html]."),
+    Path | None, Option("File ending in .html [default: RESULTS.html or WORKLOAD_SYSTEM.html].", short="-o")
 ]
-Points = Annotated[int, typer.Option(min=1_000, max=2_000_000, help="Designs that the page holds at most.")]
-Live = Annotated[
-    bool, typer.Option("--live", help="Put the model into the page, which computes what is chosen or changed.")
-]
+Points = Annotated[int, Option("Designs that the page holds at most.", low=1_000, high=2_000_000)]
+Live = Annotated[bool, Option("Put the model into the page, which computes what is chosen or changed.")]
 
 
-@report_errors
+@capability("Show", local=_LOCAL)
 def page(
-    results: Annotated[
-        Path | None, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search, to explore.")
-    ] = None,
+    results: Annotated[Any, _RESULTS] = None,
     workload: Annotated[
-        str | None,
-        typer.Option(
-            "--workload", "-w", help="Workload of the model, by its name in the catalogue [default: no model]."
-        ),
+        str | None, Option("Workload of the model, by its name in the catalogue [default: no model].", short="-w")
     ] = None,
     system: Annotated[
-        str | None,
-        typer.Option("--system", "-s", help="System or accelerator of the model, by its name [default: no model]."),
+        str | None, Option("System or accelerator of the model, by its name [default: no model].", short="-s")
     ] = None,
     settings: Settings = None,
     n_devices: Devices = None,
-    software: Stack = None,
+    software: Software = None,
     any_option: AnyOption = False,
     serving: Serving = False,
     live: Live = False,
     points: Points = MOST_POINTS,
     output: Output = None,
     force: Force = False,
-) -> None:
+) -> Report:
     """Write a page of results, of a design, or both.
 
     One HTML file that explores results and computes designs. Of results: any two metrics against each other,
@@ -77,27 +74,42 @@ def page(
     if results is None and (live or points != MOST_POINTS):
         got = "--live or --points without results"
         raise InputError("dse page", got, "RESULTS.nc with them", "name results, or leave the options out")
-    path = results.with_suffix(_ENDING) if results else Path(f"{workload}_{system}{_ENDING}")
-    write(results, start, live, points, output or path, force)
+    name = f"{workload}_{system}" if start else "results"
+    return _written(results, start, live, points, output, name, force)
+
+
+@capability("Show", local=_LOCAL)
+def report(
+    results: Annotated[Any, _RESULTS],
+    output: Output = None,
+    points: Points = MOST_POINTS,
+    live: Live = False,
+    force: Force = False,
+) -> Report:
+    """Write a page of results, as dse page does.
+
+    One HTML file to explore in a browser: any two metrics against each other, constraints, the Pareto front, every
+    design with its parts, two side by side; and of each the lines that evaluate and launch it.
+    """
+    return _written(results, None, live, points, output, "results", force)
 
 
 def _start(
     workload: str,
     system: str,
-    settings: list[str] | None,
+    settings: Any,
     n_devices: int | None,
     software: str | None,
     any_option: bool,
     serving: bool,
 ) -> Start:
     """Build the design of the options, with the names and words by which the page evaluates it."""
-    from dse.cli.evaluate import design_of
     from dse.designs import accelerator_of, short_name
     from dse.doors import STUDIES
     from dse.lab.page import CatalogNames, Start, value_text
 
     study = STUDIES["serving" if serving else "training"]
-    request = design_of(workload, system, settings, n_devices, software, any_option, study)
+    request = request_design(workload, system, settings, n_devices, software, any_option, study)
     option_words = ["-w", workload, "-s", system, *(["--software", software] if software else [])]
     option_words += ["--any-option"] if any_option else []
     set_values = {short_name(path): value_text(path, value) for path, value in request.values.items()}
@@ -107,41 +119,43 @@ def _start(
     return Start(study, request.design, names)
 
 
-def write(results: Path | None, start: Start | None, live: bool, points: int, path: Path, force: bool) -> None:
-    """Write an HTML page of results or of one design, and print its path and size."""
-    from dse.io import counted, outputs
+def _written(
+    results: Any, start: Start | None, live: bool, points: int, output: Path | None, name: str, force: bool
+) -> Report:
+    """Write an HTML page of results or of one design; return its path, size in bytes and number of designs.
+
+    Args:
+        results: file, dataset or report of a run; None for none.
+        start: design that the page starts with, None for none.
+        live: whether the page of results has the model.
+        points: designs at most.
+        output: path, None for that of the results or for ``name``.
+        name: of the page, without ending.
+        force: replace a file of others.
+    """
+    from dse.io import outputs
     from dse.lab import page as pages
 
+    source = None if results is None else file_or_dataset(results, "results")
+    file = source if isinstance(source, Path) else None
+    path = output or (file.with_suffix(_ENDING) if file else Path(f"{name}{_ENDING}"))
     if path.suffix.lower() != _ENDING:
         raise InputError("--output", path.name, f"a name ending in {_ENDING}", f"write {path.with_suffix(_ENDING)}")
-    if results is None:
-        outputs.check_output(path, force, [])
+    inputs = [file] if file else []
+    outputs.check_output(path, force, inputs)
+    count = None
+    if source is None:
         pages.write(path, start=start, force=force)
-        print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
-        return
+    else:
+        with _opened(source) as dataset:
+            count = pages.write(path, dataset, start, live=live, points=points, force=force, inputs=inputs)
+    size = path.stat().st_size
+    texts = [*([] if count is None else [counted(count, "design")]), f"{size / 2**20:.1f} MiB"]
+    return Report({"output": path, "designs": count, "bytes": size}, [Line(", ".join(texts))], files=[path])
+
+
+def _opened(source: Any) -> contextlib.AbstractContextManager[Any]:
+    """Return the dataset of a file, which is closed at the end, or the dataset itself."""
     from dse.sweep import open_results
 
-    outputs.check_output(path, force, [results])
-    with open_results(results) as dataset:
-        size = pages.write(path, dataset, start, live=live, points=points, force=force, inputs=[results])
-    print(f"{path} ({counted(size, 'design')}, {path.stat().st_size / 2**20:.1f} MiB)")
-
-
-@report_errors
-def report(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")],
-    output: Output = None,
-    points: Points = MOST_POINTS,
-    live: Live = False,
-    force: Force = False,
-) -> None:
-    """Write a page of results, as dse page does.
-
-    One HTML file to explore in a browser: any two metrics against each other, constraints, the Pareto front, every
-    design with its parts, two side by side; and of each the lines that evaluate and launch it.
-    """
-    write(results, None, live, points, output or results.with_suffix(".html"), force)
-
-
-REGISTRATION = Registration("Show", page)
-REPORT = Registration("Show", report)
+    return open_results(source) if isinstance(source, Path) else contextlib.nullcontext(source)

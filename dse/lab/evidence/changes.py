@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.capabilities.changes import has_integer_sizes, leaf_text, neighbour_moves
 from dse.designs import leaf, leaves_of, replace, short_name
+from dse.designs.neighbours import has_integer_sizes, leaf_text, neighbour_moves
 from dse.doors import TRAINING
 from dse.errors import InputError
 from dse.measured import evaluate_many
@@ -110,7 +110,7 @@ def advise(run_choice: Choice) -> Advice:
             _by_short_name(candidates[forbidden_index - 1]),
             float(gains[forbidden_index]),
             float(memory_bytes[forbidden_index]),
-            float(TRAINING.capacity(designs[forbidden_index])),
+            TRAINING.capacity_of(designs[forbidden_index]),
         )
     )
     return Advice(_changes(run_choice, [(candidates[i - 1], designs[i], float(gains[i])) for i in chosen]), forbidden)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -46,13 +46,6 @@ class Diagnosis(NamedTuple):
     def is_explained(self) -> bool:
         """True where the measured step lies within the interval of the prediction."""
         return self.interval is not None and self.interval.low <= self.measured <= self.interval.high
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the diagnosis without the design that ran as a JSON-ready dictionary; times in s, memory in B."""
-        ends = None if self.interval is None else self.interval._asdict()
-        parts = [part._asdict() for part in self.parts]
-        document = self._asdict() | {"interval": ends, "parts": parts, "gap": self.gap, "within": self.is_explained}
-        return {name: value for name, value in document.items() if name != "ran"}
 
 
 def diagnose(cases: Sequence[Case]) -> list[Diagnosis | Skip]:

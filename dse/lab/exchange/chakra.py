@@ -38,7 +38,7 @@ from dse.views.trace import (
 )
 
 if TYPE_CHECKING:
-    from dse.cli.trace import TraceRequest
+    from dse.capabilities.trace import TraceRequest
 
 _VARINT, _LENGTH = 0, 2
 

@@ -29,7 +29,7 @@ from dse.views.trace import (
 )
 
 if TYPE_CHECKING:
-    from dse.cli.trace import TraceRequest
+    from dse.capabilities.trace import TraceRequest
 
 #: Start of the step in a file, µs; process and thread of the host.
 _START = 1e6

@@ -8,6 +8,7 @@ from dse.lab.fits import adding, jobs, own
 from dse.lab.fits.adding import Update
 from dse.lab.fits.fit import Fit, FitProblem, Parameter, folds
 from dse.lab.fits.jobs import Errors
+from dse.lab.fits.usage import usage_line as usage_line
 
 __all__ = [
     "Errors",

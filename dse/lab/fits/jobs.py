@@ -98,7 +98,7 @@ def run(
         raise InputError("calibrate --catalog", str(catalog), "the folder of a catalogue", "check the path")
     job = job_for(tables, jobs)
     result = job.fit(tables, folds, progress)
-    _write_result(job.document(result), output, force, progress)
+    _write_result(job.document(result), output, force)
     changed_files = writing.write_catalog(job.revisions(result, Path(catalog)), catalog) if catalog else []
     if catalog and job.fits:
         changed_files = list(
@@ -107,15 +107,15 @@ def run(
     return result, job.summary(result), [Path(output), *changed_files]
 
 
-def _write_result(text: str, output: str | Path, force: bool, progress: Callable[[str], None]) -> None:
-    """Write the result (TOML); where that fails write it to a temporary folder, since fits take minutes, and raise."""
+def _write_result(text: str, output: str | Path, force: bool) -> None:
+    """Write the result (TOML); where that fails write it to a temporary folder, since fits take minutes, and say so."""
     try:
         writing.write(output, text, force)
-    except InputError:
+    except InputError as error:
         rescue = Path(tempfile.mkdtemp(prefix="dse-")) / "fitted.toml"
         writing.write(rescue, text)
-        progress(f"what was fitted is in {rescue}")
-        raise
+        fix = f"{error.fix}; what was fitted is in {rescue}"
+        raise InputError(error.where, error.got, error.allowed, fix) from None
 
 
 def _kind(path: str | Path) -> str:

@@ -38,8 +38,6 @@ def usage_line(folder: str | Path, stack: str = "", run: Prediction | None = Non
     Returns:
         ``use it: `` and commands of a POSIX shell, which run as they are where ``run`` is stated.
 
-    >>> import os
-    >>> os.environ.pop("DSE_CATALOG", None) and None
     >>> usage_line("my catalog")
     "use it: export DSE_CATALOG='my catalog'"
     >>> usage_line("mine", "my-stack")

@@ -19,7 +19,7 @@ from dse.designs import all_leaves, leaf_value
 from dse.errors import InputError
 from dse.lab.page.lines import Lines
 from dse.lab.page.parts import parts_of
-from dse.lab.page.table import Column, DesignTable
+from dse.lab.page.table import DesignTable, PageColumn
 
 
 def document(table: DesignTable, lines: Lines) -> tuple[dict[str, Any], str]:
@@ -48,7 +48,7 @@ def _feasible_count(table: DesignTable) -> int:
     return sum(int((status.values == i).sum()) for i, text in enumerate(status.texts) if not text)
 
 
-def _column_header(column: Column) -> dict[str, Any]:
+def _column_header(column: PageColumn) -> dict[str, Any]:
     """Return the description of a column without its values, JSON-ready."""
     about: dict[str, Any] = {"name": column.name, "label": column.label, "about": column.about, "kind": column.kind}
     if column.kind == "metric":

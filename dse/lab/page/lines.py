@@ -23,7 +23,7 @@ from dse.doors import Study
 from dse.errors import InputError
 from dse.io import toml
 from dse.lab.page.model import value_text
-from dse.lab.page.table import Column, DesignTable
+from dse.lab.page.table import DesignTable, PageColumn
 from dse.spec import Axis
 from dse.spec.space import ANY_OPTION
 from dse.sweep import Grid
@@ -118,19 +118,19 @@ def _key(axis: Axis) -> str:
     return tomlkit.key(axis.name).as_string() if "." not in axis.name else f'"{axis.name}"'
 
 
-def _constant_column(table: DesignTable, name: str) -> Column | None:
+def _constant_column(table: DesignTable, name: str) -> PageColumn | None:
     """Return the column of an axis with one value on the page, None for an axis that the results lack."""
     if name not in table.results.variables:
         return None
     variable = table.results.variables[name]
     distinct_values = np.unique(variable.values.reshape(-1)[:1] if variable.ndim == 0 else variable.values.reshape(-1))
     path, units = str(variable.attrs.get("path", "")), str(variable.attrs.get("units", "1"))
-    return Column(
+    return PageColumn(
         name, name, "", "axis", np.zeros(0), units=units, texts=("",), distinct_values=distinct_values[-1:], path=path
     )
 
 
-def _literals(column: Column) -> tuple[str, ...]:
+def _literals(column: PageColumn) -> tuple[str, ...]:
     """Return the distinct values of an axis as TOML texts."""
     assert column.distinct_values is not None
     values = [value.item() for value in column.distinct_values]

@@ -44,7 +44,7 @@ _COLOURS = range(2, 9)
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
+class PageColumn:
     """One value per design."""
 
     name: str
@@ -70,7 +70,7 @@ class DesignTable:
     spec: SweepSpec | None  #: specification of the results, if still valid
     intervals: tuple[Interval, ...]  #: continuous axes of a search
     rows: np.ndarray  #: positions of the designs in the flattened first total
-    columns: tuple[Column, ...]
+    columns: tuple[PageColumn, ...]
     start: dict[str, str]  #: initial columns along ``x``, ``y`` and ``colour``
     facts: tuple[tuple[str, str], ...]  #: common values: (name, value)
     notes: tuple[str, ...]  #: notes, a sentence each
@@ -85,7 +85,7 @@ class DesignTable:
         """Title of the results."""
         return str(self.results.attrs.get("title", "")) or "Designs"
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> PageColumn:
         """Return a column by its name; StopIteration where there is none."""
         return next(column for column in self.columns if column.name == name)
 
@@ -143,7 +143,7 @@ def _specification(results: xr.Dataset) -> tuple[SweepSpec | None, tuple[Interva
 # Metrics
 
 
-def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Iterator[tuple[str, Column]]:
+def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Iterator[tuple[str, PageColumn]]:
     """Yield (name, column) of the metrics of the results, and of objectives that are expressions, of all designs."""
     total = results[study.totals[0]]
     objectives = spec.objectives if spec else ()
@@ -160,10 +160,10 @@ def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Itera
             yield objective.expression.text, _metric(objective.expression.text, values, about, senses)
 
 
-def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[str, str]) -> Column:
+def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[str, str]) -> PageColumn:
     """Return the column of a metric in SI units; ``senses``: name of an objective → ``less`` or ``more``."""
     better = senses.get(name) or ("more" if more_is_better(name) else "less")
-    return Column(
+    return PageColumn(
         name,
         name.replace("_", " "),
         str(attrs.get("long_name", name)),
@@ -174,7 +174,7 @@ def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[s
     )
 
 
-def _with_units(column: Column) -> Column:
+def _with_units(column: PageColumn) -> PageColumn:
     """Return the column with its displayed units and the factor to them."""
     if column.name in IN_PER_CENT:
         return dataclasses.replace(column, factor=100.0, display_units="%")
@@ -184,7 +184,7 @@ def _with_units(column: Column) -> Column:
     return dataclasses.replace(column, factor=factor, display_units=counted_units(column.name, units))
 
 
-def _start(metrics: dict[str, Column], study: Study, spec: SweepSpec | None) -> dict[str, str]:
+def _start(metrics: dict[str, PageColumn], study: Study, spec: SweepSpec | None) -> dict[str, str]:
     """Return ``x`` and ``y`` → name of a metric: the objectives, or else the study's front."""
     names = [objective.expression.text for objective in spec.objectives] if spec else []
     names += [*study.front_axes] if study.front_axes and len(names) < 2 else []
@@ -194,7 +194,7 @@ def _start(metrics: dict[str, Column], study: Study, spec: SweepSpec | None) -> 
 
 
 def _thin(
-    rows: np.ndarray, feasible: np.ndarray, metrics: dict[str, Column], start: dict[str, str], points: int
+    rows: np.ndarray, feasible: np.ndarray, metrics: dict[str, PageColumn], start: dict[str, str], points: int
 ) -> np.ndarray:
     """Return at most ``points`` rows, sorted: the front, the best by the first objective, an even sample of others."""
     able = rows[feasible[rows]]
@@ -211,7 +211,7 @@ def _thin(
 # Axes and status
 
 
-def _axes(results: xr.Dataset, total: xr.DataArray, rows: np.ndarray) -> tuple[list[Column], list[tuple[str, str]]]:
+def _axes(results: xr.Dataset, total: xr.DataArray, rows: np.ndarray) -> tuple[list[PageColumn], list[tuple[str, str]]]:
     """Return the columns of axes with several values, and (label, text) of those with one value."""
     columns, facts = [], []
     for name, variable in results.variables.items():
@@ -226,7 +226,7 @@ def _axes(results: xr.Dataset, total: xr.DataArray, rows: np.ndarray) -> tuple[l
     return columns, facts
 
 
-def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> Column:
+def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> PageColumn:
     """Return the column of an axis: positions in its distinct values."""
     values = values.astype(str) if values.dtype.kind == "O" else values
     distinct_values, codes = np.unique(values, return_inverse=True)
@@ -236,7 +236,7 @@ def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> Column:
     factor, display_units = (1.0, "")
     if distinct_values.dtype.kind in "iuf" and units != "1":
         factor, display_units = scale(float(np.median(distinct_values)), units)
-    return Column(
+    return PageColumn(
         name,
         name.replace("_", " "),
         str(attrs.get("long_name", name)),
@@ -251,7 +251,7 @@ def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> Column:
     )
 
 
-def _status(results: xr.Dataset, study: Study, rows: np.ndarray) -> Iterator[Column]:
+def _status(results: xr.Dataset, study: Study, rows: np.ndarray) -> Iterator[PageColumn]:
     """Yield one column: the reasons of infeasibility in words, "" for feasible designs."""
     total = results[study.totals[0]]
     bits = flat_values(results, "infeasible_reason", total)[rows] if "infeasible_reason" in results else None
@@ -259,7 +259,7 @@ def _status(results: xr.Dataset, study: Study, rows: np.ndarray) -> Iterator[Col
     codes = np.where(feasible, 0, -1) if bits is None else np.where(feasible, 0, bits)
     distinct_codes, positions = np.unique(codes, return_inverse=True)
     texts = tuple(_reason(int(code), study) for code in distinct_codes)
-    yield Column("status", "status", "whether it can run, or why not", "status", positions.reshape(-1), texts=texts)
+    yield PageColumn("status", "status", "whether it can run, or why not", "status", positions.reshape(-1), texts=texts)
 
 
 def _reason(bits: int, study: Study) -> str:
@@ -269,7 +269,7 @@ def _reason(bits: int, study: Study) -> str:
     return "; ".join(study.reason_meanings[name] for name in study.reasons_in(bits)) or "cannot run"
 
 
-def _colour(axes: list[Column], study: Study) -> str:
+def _colour(axes: list[PageColumn], study: Study) -> str:
     """Return the column of the initial colours: catalogue names, else tp, names, few values, the first total."""
     few = [column for column in axes if len(column.texts) in _COLOURS]
     names = [

@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
-from dse.lab.prove.proof import prove
+from dse.lab.prove.proof import prove as prove
 from dse.optimizers.proofs import Proof, ProofOptions
 
-__all__ = ["Proof", "ProofOptions", "prove"]
+__all__ = [
+    "Proof",
+    "ProofOptions",
+]

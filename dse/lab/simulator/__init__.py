@@ -6,12 +6,11 @@ forms of ``dse.model.serving`` are tested against it.
 
 from dse.lab.simulator import files
 from dse.lab.simulator.load import RequestList, as_requests, read
-from dse.lab.simulator.run import Simulation, simulate
+from dse.lab.simulator.run import Simulation as Simulation, simulate
 from dse.lab.simulator.summary import queue_grows, statistics
 
 __all__ = [
     "RequestList",
-    "Simulation",
     "as_requests",
     "files",
     "queue_grows",

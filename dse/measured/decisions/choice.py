@@ -8,23 +8,24 @@ is that of the logarithm, since a factor with the tails of Student's t has none.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from dse.doors import Study
-from dse.measured.decisions.evidence import Evidence, condition
+from dse.doors import ScalarFunction, Study
 from dse.measured.decisions.scenarios import Scenario, add_base, apply_scenario
-from dse.measured.prediction import evaluate_many
+from dse.measured.prediction import evaluate_many, group_by_structure
 from dse.measured.uncertainty.intervals import has_interval
 from dse.measured.uncertainty.parts import MetricInterval, interval, quantile
 from dse.measured.uncertainty.posterior import DRAWS, Choice, Posterior, posterior, posteriors
-from dse.model import fits_probability, generated
 from dse.sweep.results.summary import named_designs
-from dse.types import Design
+from dse.types import Design, Scalar
+
+if TYPE_CHECKING:
+    from dse.measured.decisions.evidence import Evidence
 
 #: Designs of a sweep that are judged, at most.
 MAX_DESIGNS = 200
@@ -130,6 +131,8 @@ def decide(
     metric_posterior = metric_posterior or posterior(choices, metric, study)
     errors, deviations = metric_posterior.draws() - metric_posterior.logs[:, None], metric_posterior.deviations
     if evidence is not None:
+        from dse.measured.decisions.evidence import condition  # reads rows by all of dse.measured
+
         update = condition(metric_posterior, evidence)
         errors, deviations = errors + update.correction - update.shift[:, None], update.deviations
         values = values * np.exp(update.shift)
@@ -255,9 +258,22 @@ def _fits_probabilities(choices: Sequence[Choice], metrics: Mapping[str, np.ndar
     """Return the probability that each design's peak memory fits, by the metric or its function [designs]."""
     if "fits_probability" in metrics:
         return np.asarray(metrics["fits_probability"], float)
-    spread = jnp.array([float(choice.design.software.memory_spread) for choice in choices])
-    capacity_bytes = jnp.array([float(study.capacity(generated(choice.design))) for choice in choices])
-    return np.asarray(fits_probability(spread, capacity_bytes, jnp.maximum(metrics[study.memory], 1.0)), float)
+    peaks, probabilities = np.maximum(metrics[study.memory], 1.0), np.zeros(len(choices))
+    for indices, batch in group_by_structure([choice.design for choice in choices]):
+        probabilities[indices] = _fits_function(study).batch_values(len(indices), batch, peaks[indices])
+    return probabilities
+
+
+@functools.cache
+def _fits_function(study: Study) -> ScalarFunction:
+    """Return the function of a design and its peak memory in B that gives the probability that it fits."""
+
+    def probability(design: Design, memory: Scalar) -> tuple[Scalar, None]:
+        from dse.model import fits_probability, generated
+
+        return fits_probability(design.software.memory_spread, study.capacity(generated(design)), memory), None
+
+    return ScalarFunction(probability, f"probability to fit, {study.name}" if study.is_builtin else None)
 
 
 # Designs of a sweep

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
+from dse.designs import leaf, leaves_of
 from dse.doors import Study
 from dse.errors import InputError
 from dse.measured import predict_cases, read_cases
@@ -39,7 +39,7 @@ _MAX_RATIO = 10.0
 _DSE_TRACE_SOURCE = "profile dse-trace"
 
 #: Records of a design that no time depends on: a row states none of them.
-_TIMELESS_RECORDS = (".system.accelerator.made", ".system.prices", ".system.emissions", ".system.reliability")
+_TIMELESS_RECORDS = ("system.accelerator.made", "system.prices", "system.emissions", "system.reliability")
 
 
 class Evidence(NamedTuple):
@@ -195,7 +195,7 @@ def _takes_same_time(first: Choice, second: Choice) -> bool:
 
 
 def _timed_leaves(design: Design) -> Iterator[tuple[str, float]]:
-    """Yield (key path, value) of the leaves of a design that a time may depend on."""
-    for path, value in jax.tree_util.tree_leaves_with_path(design):
-        if not (name := jax.tree_util.keystr(path)).startswith(_TIMELESS_RECORDS):
-            yield name, float(value)
+    """Yield (full path, value) of the leaves of a design that a time may depend on."""
+    for path in leaves_of(design):
+        if not path.startswith(_TIMELESS_RECORDS) and (value := leaf(design, path)) is not None:
+            yield path, float(value)

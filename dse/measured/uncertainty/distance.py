@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dse.designs import catalog
-from dse.designs.catalog.load import parse, paths, stamp
+from dse.designs.catalog.load import cached_value, parse, stamp, stamps
 from dse.types import Design, Workload
 
 #: Levels of each respect, outermost last.
@@ -170,13 +170,18 @@ def _model_levels(place: Place, rows: Collection[Place], places: MeasuredPlaces)
 
 def measured_places(serves: bool) -> MeasuredPlaces:
     """Return the places of the measured rows of training stacks, or of serving ones, as their files state them."""
-    files = [*paths("software").values(), _file()]
-    return _read_measured_places(serves, *(stamp(path) for path in files))
+    files = tuple(stamps(kind) for kind in ("software", "accelerator", "kernels"))
+    return _cached_measured_places(serves, (files, stamp(_file())))
 
 
 @functools.lru_cache(maxsize=8)
-def _read_measured_places(serves: bool, *stamps: tuple[int, int]) -> MeasuredPlaces:
-    """Return the places of measured rows of stacks, cached until a file's stamp changes."""
+def _cached_measured_places(serves: bool, state: object) -> MeasuredPlaces:
+    """Return the places of measured rows of stacks, kept for a state of the files, by later processes too."""
+    return cached_value(f"measured places, {serves}", state, lambda: _read_measured_places(serves))
+
+
+def _read_measured_places(serves: bool) -> MeasuredPlaces:
+    """Return the places of measured rows of stacks from the files."""
     stacks = [slug for slug in catalog.readable_names("software") if bool(catalog.serving_defaults(slug)) == serves]
     rows = [row for stack in stacks for row in _rows_of(stack)]
     model_names = _table()["serving" if serves else "training"]
@@ -222,9 +227,10 @@ def parts(figure: str, stack: str, level_names: Levels) -> dict[str, float]:
         level_names: levels of the design.
     """
     field = "residual" if figure == "step" else f"residuals.{figure}"
-    stack_residual = None if {"stack", "framework"} & {*level_names} else catalog.entry("software", stack).value(field)
+    stack_entry = catalog.entry("software", stack)
+    stack_residual = None if {"stack", "framework"} & {*level_names} else stack_entry.value(field)
     widths = _table()["assumed"] | _table()["widths"].get(FIGURE_GROUPS.get(figure, figure), {})
-    level_value = catalog.entry("software", stack).values.get("level")
+    level_value = stack_entry.values.get("level")
     return (
         {"home": float(_table()["home"][figure] if stack_residual is None else stack_residual)}
         | {level: float(widths[level]) for level in level_names if level in widths}

@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from dse.designs import all_leaves, catalog, leaf, replace
@@ -30,6 +29,7 @@ from dse.doors import TRAINING, Study
 from dse.measured.uncertainty import distance
 from dse.measured.uncertainty.distance import Levels
 from dse.types import Design
+from dse.types.trees import tree_map
 
 #: Default probability of an interval.
 COVERAGE = 0.8
@@ -147,7 +147,7 @@ def scale_leaves(batch: Design, logs: Mapping[str, np.ndarray]) -> Design:
         Batch of designs × copies, copies fastest.
     """
     n_copies = next((log_factors.shape[1] for log_factors in logs.values()), 1)
-    repeated = jax.tree.map(lambda values: np.repeat(values, n_copies), batch)
+    repeated = tree_map(lambda values: np.repeat(values, n_copies), batch)
     columns = {
         path: np.minimum(leaf(repeated, path) * np.exp(log_factors).reshape(-1), all_leaves()[path]["bounds"].high)
         for path, log_factors in logs.items()

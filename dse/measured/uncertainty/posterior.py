@@ -56,6 +56,7 @@ class Choice(NamedTuple):
     system: str = ""  #: whose networks it has; by default the accelerator's usual node
     levels: distance.Levels | None = None  #: levels of its distance; None: from the measured rows of the catalogue
     fixed_paths: Collection[str] = ()  #: paths of values that the user has stated, which have no spread
+    place: distance.Place | None = None  #: None: from stack, accelerator and model
 
 
 class Posterior(NamedTuple):
@@ -160,6 +161,7 @@ def posteriors(choices: Sequence[Choice], metrics: Sequence[str], study: Study) 
     Returns:
         Metric → posterior.
     """
+    choices = _with_places(choices)
     cached_spreads = functools.lru_cache(maxsize=None)(spreads_of)
     spreads_by_choice = [
         present_spreads(choice.design, cached_spreads(choice.stack, choice.accelerator, choice.system))
@@ -180,6 +182,24 @@ def posteriors(choices: Sequence[Choice], metrics: Sequence[str], study: Study) 
         )
         for name in metrics
     }
+
+
+def _with_places(choices: Sequence[Choice]) -> list[Choice]:
+    """Return choices with their places and levels, which are read once for all designs alike in them."""
+    place_by_key = dict[tuple[Any, ...], tuple[distance.Place, distance.Levels]]()
+    choices_with_places = []
+    for choice in choices:
+        names, workload = (choice.stack, choice.accelerator, choice.model), choice.design.workload
+        key = *names, distance.architecture_kind(workload), workload.requests is not None
+        if key not in place_by_key:
+            place = distance.place_of(choice.stack, choice.accelerator, workload, choice.model)
+            levels = distance.design_levels(choice.stack, choice.accelerator, choice.design, choice.model)
+            place_by_key[key] = place, levels
+        place, levels = place_by_key[key]
+        choices_with_places.append(
+            choice._replace(place=place, levels=levels if choice.levels is None else choice.levels)
+        )
+    return choices_with_places
 
 
 def _metric_posterior(
@@ -277,7 +297,9 @@ def shared_key(part: str, choice: Choice) -> str:
 
 def _shared_attributes(part: str, choice: Choice) -> tuple[str, ...]:
     """Return the names (chip, stack, kind or family) by which designs are alike in a part."""
-    place = distance.place_of(choice.stack, choice.accelerator, choice.design.workload, choice.model)
+    place = choice.place
+    if place is None:
+        place = distance.place_of(choice.stack, choice.accelerator, choice.design.workload, choice.model)
     if part in distance.HARDWARE or part in ("announced", "board"):
         return (place.chip,)
     if part == "level" or part in distance.SOFTWARE:

@@ -9,6 +9,7 @@ one chip; a stack without rows of a parameter shares that of its code base, of i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -50,6 +51,7 @@ _EXACT = (
 )  # fmt: skip
 
 
+@functools.cache
 def group_of(path: str) -> str:
     """Return the group of a leaf of software or system by its path.
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from dse.model.choice import choose, min_prefer_first
-from dse.model.formats import RECIPES
+from dse.model.recipes import RECIPES
 from dse.types import Accelerator, Kernels, Power, Scalar
 
 #: Lowest clock under a power limit, over the nominal one.

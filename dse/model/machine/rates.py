@@ -10,8 +10,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import choose, just_below_reciprocal, min_prefer_first, quotient
-from dse.model.formats import RECIPES, Block, operand_bytes, trait
+from dse.model.formats import operand_bytes, trait
 from dse.model.machine.die_links import DieLinks, die_links
+from dse.model.recipes import RECIPES, Block
 from dse.types import (
     MEASURED_ALONE,
     Accelerator,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.model.choice import required, times, value_or, where_on
-from dse.model.formats import Block, trait
+from dse.model.formats import trait
 from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
+from dse.model.recipes import Block
 from dse.model.work.messages import members_copied
 from dse.model.work.operators import ACTIVATION, SOFTMAX, CastElements, Flops, casts, elementwise, linear, matmul_work
 from dse.types import AllToAll, Design, Element, Operator, OperatorKind, Recompute, Scalar

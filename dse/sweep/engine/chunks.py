@@ -24,7 +24,8 @@ from dse.sweep.engine.decoding import decode, values_at
 from dse.sweep.engine.devices import device_sharding
 from dse.sweep.engine.nesting import OUTER, Nest
 from dse.sweep.engine.programs import FAST, PersistentFunction, persistent_jit
-from dse.sweep.engine.reductions import Owners, Scores, count_below, summarise
+from dse.sweep.engine.reductions import count_below, summarise
+from dse.sweep.engine.scores import Owners, Scores
 from dse.sweep.engine.staging import (
     ProgramStage,
     ProgramStages,

@@ -11,9 +11,6 @@ from jax import Array
 #: one value at a time.
 FEW_ROWS = 8
 
-#: ``start + iota`` is exact in int32 while both stay below this.
-LONGEST_CHUNK = 1 << 21
-
 
 def decode(start: Array, radices: Array, count: int) -> list[Array]:
     """Return the mixed-radix digits of the indices ``start + 0 … start + count - 1``.
@@ -21,7 +18,7 @@ def decode(start: Array, radices: Array, count: int) -> list[Array]:
     Args:
         start: digits of the first index, decoded on the host, so that the index itself may exceed 2^31.
         radices: size of each digit, below 2^30.
-        count: number of indices, at most ``LONGEST_CHUNK``.
+        count: number of indices, at most :data:`~dse.sweep.engine.nesting.LONGEST_CHUNK`.
 
     Returns:
         By digit, the most significant first, [index] int32. Past the last index the digits begin again at 0.

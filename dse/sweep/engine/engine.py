@@ -8,35 +8,31 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from dse.doors.folding import DecidedVariable, decisions
 from dse.doors.ranges import Ranges, are_integers
 from dse.doors.scalars.intervals import Pair
+from dse.io import cache
+from dse.io.environment import platform, software_versions
 from dse.sweep.engine import nesting
-from dse.sweep.engine.chunks import ChunkPrograms
-from dse.sweep.engine.decoding import LONGEST_CHUNK
-from dse.sweep.engine.devices import chunk_scale
-from dse.sweep.engine.nesting import Inner, Nest
+from dse.sweep.engine.nesting import LONGEST_CHUNK, Inner, Nest
 from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_outer, merge_structures, score_outer
 from dse.sweep.engine.options import Density, option_axes
 from dse.sweep.engine.point import Program, equations_of, neutral_inputs
-from dse.sweep.engine.programs import persistent_value
-from dse.sweep.engine.reductions import Scores, expand_groups
-from dse.sweep.engine.staging import (
-    Outputs,
-    ProgramStages,
-    StagedProgram,
-    output_sources,
-    output_stages,
-    score_outputs,
-    score_stages,
-    stage_program,
-)
+from dse.sweep.engine.scores import Scores, expand_groups
 from dse.sweep.grid.grid import Grid
+from dse.types.trees import tree_leaves
+
+if TYPE_CHECKING:
+    import jax
+
+    from dse.sweep.engine.chunks import ChunkPrograms
+    from dse.sweep.engine.staging import Outputs, ProgramStages, StagedProgram
+
+# What compiles programs is imported where programs are needed: small sweeps on processors have none, nor JAX.
 
 #: Metrics that scores are computed from.
 _SCORE_METRICS = ("feasible", "infeasible_reason")
@@ -69,7 +65,7 @@ class SweepEngine:
     def __init__(self, grid: Grid, chunk: int | None = None, by_numpy: bool | None = None) -> None:
         self.grid = grid
         is_small = grid.n_designs <= MAX_NUMPY_DESIGNS
-        self.by_numpy = is_small and jax.default_backend() == "cpu" if by_numpy is None else by_numpy
+        self.by_numpy = is_small and platform() == "cpu" if by_numpy is None else by_numpy
         inputs = () if grid.members else neutral_inputs(grid.base, grid.columns)
         self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics, inputs)
         self._chunk, self._halvings = chunk, 0
@@ -109,6 +105,8 @@ class SweepEngine:
 
         def choose() -> Inner:
             equations, _ = equations_of(program, self._structure)
+            from dse.sweep.engine.staging import score_outputs
+
             outputs = () if options_only else itertools.chain(*score_outputs(program, self._structure))
             dependence = nesting.axis_dependence(equations, input_axes, tuple(outputs))
             density = Density(self.grid, flat_nest.sizes)
@@ -121,16 +119,18 @@ class SweepEngine:
     @property
     def _n_base(self) -> int:
         """Number of leaves of the base."""
-        return len(jax.tree.leaves(self.grid.base))
+        return len(tree_leaves(self.grid.base))
 
     @functools.cached_property
     def _structure(self) -> jax.tree_util.PyTreeDef:
         """Structure of the inputs of programs: (base, leaf path → value) as a pytree."""
+        import jax
+
         return jax.tree.structure((self.grid.base, dict.fromkeys(self.grid.columns, 0.0)))
 
     def _cached(self, cache_key: str, find: Callable[[], Any]) -> Any:
         """Return the value of ``find``, from disk if it was computed before by the package's own code for this key."""
-        return persistent_value(cache_key, find) if self.program.is_cacheable else find()
+        return cache.get_or_compute(f"{software_versions()} {cache_key}", find) if self.program.is_cacheable else find()
 
     # --- how much at once -------------------------------------------------------------------------------
 
@@ -145,8 +145,17 @@ class SweepEngine:
             default = CHUNK_SHORT
         elif nest.n_outer * nest.scores_per_outer < default:
             default //= 4
-        length = (self._chunk or default * chunk_scale()) // nest.scores_per_outer
+        length = (self._chunk or default * self._chunk_scale) // nest.scores_per_outer
         return max(1, min(length, LONGEST_CHUNK >> 1, _MAX_COUNTED // nest.n_inner))
+
+    @property
+    def _chunk_scale(self) -> int:
+        """Factor by which a chunk is longer than one of a processor."""
+        if self.by_numpy:
+            return 1
+        from dse.sweep.engine.devices import chunk_scale
+
+        return chunk_scale()
 
     def lines(self, nest: Nest, default: int) -> int:
         """Return the number of lines of a chunk: the most whose outer indices fit into one, at least 1."""
@@ -194,11 +203,16 @@ class SweepEngine:
 
     def _stage_program(self, nest: Nest, program: Program) -> StagedProgram:
         """Return a program with the array axes of its inputs in a nest."""
+        from dse.sweep.engine.staging import stage_program
+
         return stage_program(program, nest, self._structure, self._n_base)
 
     @functools.cached_property
     def _outputs(self) -> tuple[ChunkPrograms, Outputs]:
         """The compiled stages of all outputs, and the variables that these are."""
+        from dse.sweep.engine.chunks import ChunkPrograms
+        from dse.sweep.engine.staging import output_sources, output_stages
+
         staged_program = self._stage_program(self.full_nest, self.compiled)
 
         def find() -> tuple[ProgramStages, Outputs]:
@@ -212,6 +226,9 @@ class SweepEngine:
 
     def score_programs(self, nest: Nest, n_objectives: int) -> ChunkPrograms:
         """Return the compiled stages of the scores by the first ``n_objectives`` objectives."""
+        from dse.sweep.engine.chunks import ChunkPrograms
+        from dse.sweep.engine.staging import score_outputs, score_stages
+
         key = nest.inner, n_objectives
         if key not in self._score_programs:
             program = dataclasses.replace(self.program, objectives=self.program.objectives[:n_objectives])
@@ -235,7 +252,7 @@ class SweepEngine:
             count: number of lines.
 
         Returns:
-            The study's record of metrics and the objectives, an :class:`~dse.sweep.engine.staging.Output` each.
+            The study's record of metrics and the objectives, an :class:`~dse.sweep.engine.scores.Output` each.
         """
         nest = self.full_nest
         first, stop = nest.line_start(line), nest.line_start(min(line + count, nest.n_lines))
@@ -301,7 +318,7 @@ class GridCells:
     """The designs of a grid of one structure in cells of a coarser grid, for interval arithmetic over each cell."""
 
     def __init__(self, grid: Grid) -> None:
-        self._base = [np.float32(leaf) for leaf in jax.tree.leaves(grid.base)]
+        self._base = [np.float32(leaf) for leaf in tree_leaves(grid.base)]
         self._axes = [grid.table.degrees, *(dimension.columns for dimension in grid.dimensions), *option_axes(grid)]
         self._paths = sorted(grid.columns)
 

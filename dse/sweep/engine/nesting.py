@@ -28,6 +28,9 @@ from dse.sweep.grid.grid import Grid
 #: Maximum size of a factor of the inner product, and of the product: longer ones share too little for their memory.
 MAX_FACTOR, MAX_INNER = 1000, 4000
 
+#: Outer indices of a chunk, at most: ``start + iota`` is exact in int32 while both stay below this.
+LONGEST_CHUNK = 1 << 21
+
 #: Minimum size of the inner product: a shorter one shares too little for what stages hand on.
 _MIN_INNER = 16
 

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from dse.doors import ScalarFunction
@@ -14,9 +13,9 @@ from dse.doors.scalars.operations import Operations
 from dse.errors import InputError
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of, evaluate_point
-from dse.sweep.engine.reductions import Scores, count_below_on_host, count_on_host
-from dse.sweep.engine.staging import Output
+from dse.sweep.engine.scores import Output, Scores, count_below_on_host, count_on_host
 from dse.types import Design
+from dse.types.trees import Structure, tree_leaves, tree_map
 
 
 def evaluate_few(base: Design, values: Mapping[str, np.ndarray], *, program: Program) -> tuple[Any, tuple[Any, ...]]:
@@ -32,7 +31,7 @@ def evaluate_few(base: Design, values: Mapping[str, np.ndarray], *, program: Pro
         The study's record of metrics and one array an objective, as :func:`~dse.sweep.engine.point.evaluate_point`
         has them, all of them arrays [design] or [outer, inner].
     """
-    count = max(len(leaf) for leaf in jax.tree.leaves((values, base)) if np.ndim(leaf))
+    count = max(len(leaf) for leaf in tree_leaves((values, base)) if np.ndim(leaf))
     return _function(program).batch_values(count, base, dict(values))
 
 
@@ -59,15 +58,13 @@ def merge_structures(outputs_by_structure: Sequence[tuple[np.ndarray, Any]]) -> 
         The outputs of all designs, arrays [design].
     """
     order = np.argsort(np.concatenate([positions for positions, _ in outputs_by_structure]))
-    return jax.tree.map(
-        lambda *arrays: np.concatenate(arrays)[order], *(outputs for _, outputs in outputs_by_structure)
-    )
+    return tree_map(lambda *arrays: np.concatenate(arrays)[order], *(outputs for _, outputs in outputs_by_structure))
 
 
 def evaluate_outer(nest: Nest, outer: range, *, program: Program) -> tuple[Any, tuple[Any, ...]]:
     """Return all metrics and the objectives of outer indices of a nest, an ``Output`` each."""
     shape = *nest.factor_sizes, len(outer)
-    return jax.tree.map(lambda values: Output(values.T, shape), _outer_outputs(nest, outer, program))
+    return tree_map(lambda values: Output(values.T, shape), _outer_outputs(nest, outer, program))
 
 
 def _outer_outputs(nest: Nest, outer: range, program: Program) -> tuple[Any, tuple[Any, ...]]:
@@ -116,8 +113,8 @@ def score_outer(
 def _function(program: Program) -> ScalarFunction:
     """Return the model with its objectives as a function of scalars, with the equations of the sweep's programs."""
 
-    def traced(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
-        return *equations_of(program, structure), None
+    def traced(structure: Structure) -> tuple[Any, Any, None]:
+        return *equations_of(program, structure.to_jax()), None
 
     cache_key = f"designs {program}" if program.is_cacheable else None
     return ScalarFunction(lambda base, values: (evaluate_point(program, base, values), None), cache_key, traced)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Container, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dse.designs import replace
-from dse.doors import Equations, Study, folding, recording
+from dse.doors import Equations, Study, folding
 from dse.doors.equations import Constant
 from dse.spec import Expression, Objective
-from dse.sweep.engine.programs import CompileClock
+from dse.sweep.engine.clock import CompileClock
 from dse.types import Design, Scalar
+from dse.types.trees import tree_leaves
+
+if TYPE_CHECKING:
+    import jax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,10 @@ def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar])
         The study's record of metrics, in which ``feasible`` and ``infeasible_reason`` include the constraints and
         metrics that the program leaves out are None; and one scalar an objective, the smaller the better.
     """
+    import jax.numpy as jnp
+
+    from dse.doors import recording
+
     design, study = replace(base, values), program.study
     metrics = (recording.once(study.evaluate) if program.is_cacheable else study.evaluate)(design)
     lookup = study.lookup(design, metrics)
@@ -77,7 +83,7 @@ def neutral_inputs(base: Design, columns: Mapping[str, np.ndarray]) -> tuple[tup
         columns: full path → all values that the leaf takes.
     """
     pairs = []
-    for position, leaf in enumerate(jax.tree.leaves((base, dict(columns)))):
+    for position, leaf in enumerate(tree_leaves((base, dict(columns)))):
         values = np.asarray(leaf, np.float32)
         pairs += [(position, value) for value in folding.NEUTRAL if np.all(values == value)]
     return tuple(pairs)
@@ -101,6 +107,10 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
     Traced once for all programs of a sweep. Operations that known inputs make neutral are left out, decided ones are
     constants.
     """
+    import jax
+
+    from dse.doors import recording
+
     if program.neutral_inputs or program.decided:
         equations, outputs = equations_of(dataclasses.replace(program, neutral_inputs=(), decided=()), inputs)
         return folding.fold(equations, dict(program.neutral_inputs), program.decided), outputs
@@ -109,6 +119,6 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
         metrics, objectives = jax.tree.unflatten(outputs, equations.outputs)
         atoms, outputs = jax.tree.flatten((_select_metrics(metrics, program.metrics), objectives), is_leaf=_is_atom)
         return equations.part((), atoms), outputs
-    scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
+    scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), np.float32)] * inputs.num_leaves)
     with CompileClock.recording():
         return recording.trace(functools.partial(evaluate_point, program), *scalars)

@@ -12,7 +12,6 @@ import functools
 import os
 import platform
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +25,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from dse.io import cache
 from dse.io.environment import processors
 from dse.io.files import code_digest, folder_digest, folder_of
+from dse.sweep.engine.clock import COMPILING_THREADS, CompileClock
 
 #: Options of XLA for CPUs under which compiling takes two fifths of the processor time: no optimisation, loops written
 #: by the older of its two emitters, and programs cut for as many processors as there are beside other programs, where
@@ -44,60 +44,8 @@ FAST = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True}
 #: Those of them that all versions of XLA have.
 _COMMON_OPTIONS = {"xla_backend_optimization_level": 0}
 
-#: Threads in which XLA compiles, and how their names begin.
-_THREADS = "compiling"
-_COMPILING = ThreadPoolExecutor(4, _THREADS)
-
-
-class CompileClock:
-    """Seconds of tracing and compiling in this process, as JAX reports them, and of recording the model's equations."""
-
-    seconds: ClassVar[dict[str, float]] = {"trace": 0.0, "compile": 0.0}
-    programs: ClassVar[int] = 0
-    _listening: ClassVar[bool] = False
-
-    @classmethod
-    def read(cls) -> tuple[float, float, int]:
-        """Return (seconds traced, seconds compiled or loaded, programs compiled) since the first reading."""
-        if not cls._listening:
-            jax.monitoring.register_event_duration_secs_listener(cls._note)
-            cls._listening = True
-        return cls.seconds["trace"], cls.seconds["compile"], cls.programs
-
-    @classmethod
-    def _note(cls, event: str, duration_secs: float, **_: Any) -> None:
-        """Add the duration of an event of JAX, s, to that of tracing or compiling, unless another thread compiles."""
-        compiled = event.endswith("backend_compile_duration")
-        cls.programs += compiled
-        if threading.current_thread().name.startswith(_THREADS):
-            return  # what is waited for counts
-        if compiled or event.startswith("/jax/core/compile/"):
-            cls._count("compile" if compiled else "trace", duration_secs)
-
-    @classmethod
-    def _count(cls, what: str, seconds: float) -> None:
-        """Add seconds to those of ``what``: trace or compile."""
-        cls.seconds[what] += seconds
-
-    @classmethod
-    @contextlib.contextmanager
-    def loading(cls) -> Iterator[None]:
-        """Count the time in the context as compilation."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            cls._count("compile", time.perf_counter() - start)
-
-    @classmethod
-    @contextlib.contextmanager
-    def recording(cls) -> Iterator[None]:
-        """Count the time in the context as tracing, with what JAX traces and compiles in it counted once."""
-        start, before = time.perf_counter(), sum(cls.read()[:2])
-        try:
-            yield
-        finally:
-            cls._count("trace", max(time.perf_counter() - start - (sum(cls.read()[:2]) - before), 0.0))
+#: Threads in which XLA compiles.
+_COMPILING = ThreadPoolExecutor(4, COMPILING_THREADS)
 
 
 class PersistentFunction:
@@ -245,11 +193,6 @@ def persistent_jit(
         options: options of XLA for processors.
     """
     return functools.partial(PersistentFunction, static=static, options=_QUICKLY if quickly else options)
-
-
-def persistent_value(cache_key: str, find: Callable[[], Any]) -> Any:
-    """Return the value of ``find``, from disk if computed before; it depends on the code and ``cache_key`` alone."""
-    return cache.get_or_compute(environment_text() + cache_key, find)
 
 
 def _setting(name: str) -> Any:

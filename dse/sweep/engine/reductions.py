@@ -10,40 +10,14 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from dse.doors import Study
 from dse.sweep.engine.programs import FAST, persistent_jit
-
-#: Arrays of the device, or of the host where NumPy has computed them.
-Values = Array | np.ndarray
-
-
-class Scores(NamedTuple):
-    """Scores of a chunk: the smaller the better, infinite for what is infeasible or no mapping.
-
-    Where the factors of the inner product are separable each is a group with scores of its own, and a design is
-    feasible where it is feasible in both.
-    """
-
-    scores: tuple[Values, ...]  #: by group [its objective, first factor, second factor, outer]
-    reasons: tuple[
-        Values, ...
-    ]  #: by group [first factor, second factor, outer] bits, the feasible bit where there is none
-    outer_best: Values  #: [objective, outer] least score along the inner product
-    inner_best: tuple[Values, ...]  #: by group [objective, inner index of the group] least score along everything else
-    candidates: Values  #: [outer] True where a design may be feasible and no worse than a pivot in every objective
-    counts: Values  #: feasible designs, designs by bit of infeasible_reason, feasible designs that have no finite score
-    below: Values | None = None  #: [objective, threshold] how many scores are below, where that is asked for
-
-
-#: By objective: its group, and its index among those of the group.
-Owners = tuple[tuple[int, int], ...]
+from dse.sweep.engine.scores import Owners
 
 
 @persistent_jit("owners", "feasible_bit", options=FAST)
@@ -260,42 +234,9 @@ def _add_word(sums: tuple[Array, ...], word: Array, power: int) -> tuple[Array, 
 # --- on the host ------------------------------------------------------------------------------------------
 
 
-def count_on_host(reason: np.ndarray, ranked: np.ndarray, study: Study) -> np.ndarray:
-    """Return the numbers of designs: feasible ones, those with each reason, feasible ones without finite objectives."""
-    feasible = reason == 0
-    by_reason = (np.count_nonzero(reason & bit) for bit in study.reason_bits.values())
-    return np.array([np.count_nonzero(feasible), *by_reason, np.count_nonzero(feasible & ~ranked)], np.int64)
-
-
-def count_below_on_host(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Return [objective, threshold] the number of the scores [objective, design] below each threshold."""
-    pairs = zip(np.sort(scores, axis=1), thresholds, strict=True)
-    return np.stack([np.searchsorted(row, limits, side="left") for row, limits in pairs])
-
-
-def expand_groups(chunk_scores: Scores, rows: np.ndarray, owners: Owners, feasible_bit: int) -> np.ndarray:
-    """Return [objective, row, inner] scores of some outer indices, for the product of the groups."""
-    scores = [_rows(values, rows) for values in chunk_scores.scores]
-    if len(scores) == 1:
-        return _by_row(scores[0])
-    is_feasible = [_rows(values, rows) == feasible_bit for values in chunk_scores.reasons]
-    objective_scores = []
-    for group, row in owners:
-        value = np.broadcast_to(scores[group][row], np.broadcast_shapes(*(feasible.shape for feasible in is_feasible)))
-        other_feasible = (feasible for number, feasible in enumerate(is_feasible) if number != group)
-        objective_scores.append(np.where(functools.reduce(np.logical_and, other_feasible), value, np.float32(np.inf)))
-    return _by_row(np.stack(objective_scores))
-
-
-def _by_row(scores: np.ndarray) -> np.ndarray:
-    """Return [objective, row, inner] from [objective, first factor, second factor, row]."""
-    n_objectives, first, second, n_rows = scores.shape
-    return np.ascontiguousarray(scores.reshape(n_objectives, first * second, n_rows).transpose(0, 2, 1))
-
-
-def _rows(values: Values, rows: np.ndarray) -> np.ndarray:
+def device_rows(values: Array, rows: np.ndarray) -> np.ndarray:
     """Return […, row] the values of some outer indices, the only ones copied from a device other than the host."""
-    if isinstance(values, np.ndarray) or jax.default_backend() == "cpu":
+    if jax.default_backend() == "cpu":
         return np.asarray(values)[..., rows]
     return np.asarray(gathered(values, padded_rows(rows)))[..., : len(rows)]
 

@@ -23,6 +23,7 @@ from dse.doors import Equations
 from dse.doors.equations import Atom, Constant, Equation
 from dse.sweep.engine.nesting import FIRST, OUTER, SECOND, Inner, Nest
 from dse.sweep.engine.point import Program, equations_of
+from dse.sweep.engine.scores import Output
 
 #: The axes of arrays, in their order.
 AXES = (FIRST, SECOND, OUTER)
@@ -260,43 +261,6 @@ def expand_axes(value: Any, value_axes: int) -> Array:
     """Return a value as [first factor, second factor, outer], of length 1 along array axes that it does not have."""
     present = [axis for axis, bit in enumerate(AXES) if value_axes & bit]
     return jnp.expand_dims(jnp.asarray(value), [axis for axis in range(3) if axis not in present])
-
-
-@dataclasses.dataclass(frozen=True)
-class Output:
-    """Values along some of [first factor, second factor, outer], the same along the others."""
-
-    values: Any
-    shape: tuple[int, ...]  #: of three axes, 1 where the values are the same along the axis
-
-    def select(self, where: DesignIndices) -> np.ndarray:
-        """Return [design] the values of these designs."""
-        flat = np.asarray(self.values).reshape(-1)
-        return flat[where.flat_index(self.shape)] if len(flat) > 1 else np.broadcast_to(flat, len(where.outer))
-
-
-class DesignIndices:
-    """Designs of a chunk by their [design] indices along its array axes.
-
-    Args:
-        outer: outer index less that of the chunk's start.
-        inner: inner index.
-        factor_sizes: sizes of the first and of the second factor.
-    """
-
-    def __init__(self, outer: np.ndarray, inner: np.ndarray, factor_sizes: tuple[int, int]) -> None:
-        self.outer = outer
-        self._digits = *np.divmod(inner, factor_sizes[1]), outer
-        self._flat: dict[tuple[int, ...], np.ndarray] = {}
-
-    def flat_index(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Return [design] indices into a flattened array of this shape, three axes of full length or 1."""
-        if shape not in self._flat:
-            index = np.zeros(len(self.outer), np.int64)
-            for size, digit in zip(shape, self._digits, strict=True):
-                index = index * size + digit if size > 1 else index
-            self._flat[shape] = index
-        return self._flat[shape]
 
 
 class Outputs(NamedTuple):

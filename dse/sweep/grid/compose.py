@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from dse.designs import calibrated, catalog, is_integer, leaf
@@ -44,6 +43,7 @@ from dse.sweep.grid.grid import Grid, GridDimension
 from dse.sweep.grid.names import Names
 from dse.types import Capabilities, Design
 from dse.types.paths import build as built, leaves
+from dse.types.trees import tree_map
 
 _DOMAIN = "system.scale_up.domain"
 
@@ -223,7 +223,7 @@ def _base(
     values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
     brought = (column for dimension in dimensions for column in dimension.columns.items())
     values = {path: column[0] for path, column in brought} | values
-    return built(Design, jax.tree.map(np.float32, values))
+    return built(Design, tree_map(np.float32, values))
 
 
 # --- axes -------------------------------------------------------------------------------------------------

@@ -13,19 +13,18 @@ import bisect
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from dse.doors import Study
 from dse.spec.output import Keep
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, SweepEngine
 from dse.sweep.engine.nesting import Nest
-from dse.sweep.engine.reductions import Scores, count_below_on_host, count_on_host
-from dse.sweep.engine.staging import DesignIndices, Output
+from dse.sweep.engine.scores import DesignIndices, Output, Scores, count_below_on_host, count_on_host
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce import overview as overviews
 from dse.sweep.reduce.overview import Minima, outer_and_inner_minima, to_sweep_minima
 from dse.sweep.reduce.winners import Winners, best_of, dominated, ties_of_best
+from dse.types.trees import tree_leaves
 
 #: Chunks of a block when scores alone are looked at.
 _CHUNKS_PER_BLOCK = 16
@@ -240,7 +239,7 @@ def _mapping_results(
             index[is_feasible],
             scores[:, is_feasible],
         )
-    return BlockResult(index, _gather(jax.tree.leaves(metrics), design_indices), scores, *reduced)
+    return BlockResult(index, _gather(tree_leaves(metrics), design_indices), scores, *reduced)
 
 
 def _gather(outputs: Sequence[Output], design_indices: DesignIndices) -> np.ndarray:
@@ -317,7 +316,7 @@ def _winner_result(engine: SweepEngine, keep: Keep, block: range, edges: np.ndar
             winners = best_of(engine.grid, keep, winners, challengers)
     order = np.argsort(winners.index)
     index = winners.index[order]
-    values = np.stack([*map(np.asarray, jax.tree.leaves(engine.designs(index)[0]))]).astype(np.float32)
+    values = np.stack([*map(np.asarray, tree_leaves(engine.designs(index)[0]))]).astype(np.float32)
     histogram = overviews.counts(n_below, objectives)
     return BlockResult(index, values, winners.scores[:, order], counts, minima.result(), edges, histogram)
 

@@ -14,6 +14,7 @@ import xarray as xr
 
 import dse
 from dse.errors import InputError
+from dse.io.attachments import attachment
 from dse.spec.expression import parse
 from dse.sweep.reduce.winners import pareto_front
 from dse.sweep.results import grouping, selecting, tables
@@ -55,6 +56,23 @@ class DesignAccessor:
     def _rows(self) -> DesignRows:
         """The designs, numbered."""
         return DesignRows(self._results)
+
+    @property
+    def report(self) -> Any:
+        """Report (:class:`dse.reports.Report`) of results as :func:`dse.run` and :func:`dse.merge` returned them.
+
+        Raises:
+            InputError: for other datasets, selections of these included.
+
+        >>> import dse
+        >>> dse.run("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3").dse.report["n_designs"]
+        34716
+        """
+        report = attachment(self._results)
+        if report is None:
+            allowed = "what dse.run or dse.merge returned, not a selection of it"
+            raise InputError("report", "a dataset without one", allowed, "ask for it before selecting designs")
+        return report
 
     def best(self, *names: str, by: str | None = None) -> xr.Dataset:
         """Return the best feasible design for each combination of labels.

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dse.model import memory_units
-from dse.model.machine.technology import clocked, memory_tier
-from dse.types import Chip
+from dse.doors import ScalarFunction
+from dse.types import Chip, Scalar
 
 #: Share that counts as the whole, within rounding.
 _FULL_SHARE = 1.0 - 1e-5
+
+
+def _supply_scalars(chip: Chip) -> tuple[tuple[Scalar, Scalar, Scalar], None]:
+    """Return the count of stacks with room, their bandwidth in B/s and the powered share of the cores, and None."""
+    from dse.model import memory_units
+    from dse.model.machine.technology import clocked, memory_tier
+
+    return (memory_units(chip), memory_tier(chip).bandwidth, clocked(chip).fed), None
+
+
+_supplies = ScalarFunction(_supply_scalars, "supplies of a chip")
 
 
 def chip_limits(chip: Chip | None) -> dict[str, str]:
@@ -17,11 +27,7 @@ def chip_limits(chip: Chip | None) -> dict[str, str]:
     if chip is None:
         return {}
     limits = {}
-    n_stacks, bandwidth, fed_share = (
-        float(memory_units(chip)),
-        float(memory_tier(chip).bandwidth),
-        float(clocked(chip).fed),
-    )
+    n_stacks, bandwidth, fed_share = map(float, _supplies(chip)[0])
     if n_stacks <= _FULL_SHARE * float(chip.stacks):
         limits["room for memory"] = (
             f"{n_stacks:.3g} of {float(chip.stacks):g} stacks of memory have room, and are built and paid: "

@@ -6,7 +6,6 @@ import math
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 
 from dse.designs import replace
@@ -18,6 +17,7 @@ from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.results.labels import labels, part_labels
 from dse.sweep.results.specification import specification_of
 from dse.types import Design
+from dse.types.trees import tree_map
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -67,7 +67,7 @@ def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Co
         values = member_grid.values(index) | {path: column[positions] for path, column in labels_by_path.items()}
         for i, position in enumerate(positions.tolist()):
             design = replace(member_grid.base, {path: column[i] for path, column in values.items()})
-            design_by_position[position] = jax.tree.map(np.float32, design)
+            design_by_position[position] = tree_map(np.float32, design)
     return [design_by_position[position] for position in sorted(design_by_position)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -250,6 +251,7 @@ def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design,
     empty where it has none.
     """
     design_by_position: dict[int, tuple[str, Design, str, str, str, str]] = {}
+    accelerator_of = functools.cache(calibrated.accelerator_of)
     labels_by_design = [grid.labels(index) for index in indices]
     distinct_axes = [
         name
@@ -261,7 +263,7 @@ def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design,
         for row, position in enumerate(positions.tolist()):
             design = replace(member_grid.base, {path: np.float32(column[row]) for path, column in columns.items()})
             entries = named_entries(grid, member_grid, labels_by_design[position])
-            chip = entries.get("accelerator") or calibrated.accelerator_of(entries.get("system", ""))
+            chip = entries.get("accelerator") or accelerator_of(entries.get("system", ""))
             name = ", ".join(f"{axis} {_label_text(labels_by_design[position].get(axis))}" for axis in distinct_axes)
             model, system = entries.get("workload", ""), entries.get("system", "")
             design_by_position[position] = (name, design, entries.get("software", ""), chip, model, system)
@@ -371,7 +373,7 @@ def _capacity(grid: Grid) -> dict[str, float]:
     decides = {"system.accelerator.memory.capacity", "software.reserve", "mapping.serving.memory_share"}
     swept = any(decides & set(dimension.columns) for dimension in grid.dimensions)
     generated = grid.base.system.accelerator.chip is not None
-    return {} if swept or generated else {"memory_capacity_bytes": float(grid.spec.study.capacity(grid.base))}
+    return {} if swept or generated else {"memory_capacity_bytes": grid.spec.study.capacity_of(grid.base)}
 
 
 def attributes(grid: Grid, summary: Summary, identity: dict[str, str]) -> dict[str, Any]:

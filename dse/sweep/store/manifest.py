@@ -11,11 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-
 import dse
 from dse.designs import catalog
 from dse.doors import Study
+from dse.io.environment import device_kind, jax_version
 from dse.io.files import code_digest
 from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
@@ -50,8 +49,8 @@ def circumstances(grid: Grid) -> dict[str, str]:
         "code_digest": code_digest(),
         "study": study.name,
         "model": study.evaluate.__module__,
-        "jax_version": jax.__version__,
-        "device": jax.devices()[0].device_kind,
+        "jax_version": jax_version(),
+        "device": device_kind(),
         "dtype": "float32",
         "any_option": "yes" if grid.spec.any_option else "no",
     }

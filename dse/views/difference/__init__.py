@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from dse.designs import all_leaves, short_name
 from dse.doors import Study
@@ -110,12 +111,12 @@ class Difference:
         return not (any(counts) or self.winner_changed or any(entry["count"] for entry in self.feasibility.values()))
 
 
-def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Difference:
-    """Compare two results files design by design, matched by their labels.
+def compare(first: str | Path | xr.Dataset, second: str | Path | xr.Dataset, tolerance: float = 0.0) -> Difference:
+    """Compare two results design by design, matched by their labels.
 
     Args:
-        first: file of ``dse run`` or ``dse search``, or one written from it by xarray.
-        second: another file.
+        first: file of ``dse run`` or ``dse search``, one written from it by xarray, or an open dataset of it.
+        second: others.
         tolerance: largest relative change ``|b - a| / |a|`` of a number that is ignored.
 
     Returns:
@@ -135,16 +136,19 @@ def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Di
     sides = _read(first), _read(second)
     kinds = [str(side.attrs.get("study", side.study.name)) for side in sides]
     if kinds[0] != kinds[1]:
+        file, other = sides[0].file, sides[1].file
         raise InputError(
-            str(second), f"results of {kinds[1]}", f"results of {kinds[0]}, as {first}", "compare results of one kind"
+            other, f"results of {kinds[1]}", f"results of {kinds[0]}, as {file}", "compare results of one kind"
         )
     return _difference(sides, tolerance)
 
 
-def _read(path: str | Path) -> Side:
-    """Return the results of a file, in memory and the file closed."""
-    with open_results(path) as results:
-        return Side(str(path), results.load())
+def _read(results: str | Path | xr.Dataset) -> Side:
+    """Return results in memory; a file is closed."""
+    if isinstance(results, xr.Dataset):
+        return Side("a dataset", results.load())
+    with open_results(results) as opened:
+        return Side(str(results), opened.load())
 
 
 def _difference(sides: tuple[Side, Side], tolerance: float) -> Difference:

@@ -52,7 +52,6 @@ def bounds(results: xr.Dataset) -> Figure:
             "results of dse run",
             "draw another kind, or run a sweep of its best designs",
         )
-
     study = designs.check_results(results)
     if study.bounds is None:
         raise InputError("results", f"results of {study.name}", "results of training", "draw another kind")
@@ -73,6 +72,8 @@ def bound_times(results: xr.Dataset) -> xr.Dataset:
     Raises:
         InputError: for results of another study than training, or of another version.
     """
+    import xarray as xr
+
     study = designs.check_results(results)
     if study.bounds is None:
         raise InputError("results", f"results of {study.name}", "results of training", "pass other results")

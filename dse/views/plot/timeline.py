@@ -9,12 +9,14 @@ import numpy as np
 
 from dse.errors import InputError
 from dse.views.plot.style import INK, PAGE, PARTS, freeze_layout, legend_below, new_figure, style
-from dse.views.trace import PassKind, ScheduledStep
+from dse.views.trace import PassKind
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from dse.views.trace import ScheduledStep
 
 #: Kind of pass → colours of its chunks in turn, dark and light: blue forward, brown and orange backward.
 _COLOURS = {
@@ -87,7 +89,7 @@ def timeline(
     >>> len(timeline({"1F1B": schedule_step(design)}).axes)
     1
     """
-    panels = {"": steps} if isinstance(steps, ScheduledStep) else dict(steps)
+    panels = dict(steps) if isinstance(steps, Mapping) else {"": steps}
     if not panels:
         raise InputError("steps", "none", "a step or more", "pass steps of dse.views.trace.schedule_step")
     last = max(step.total for step in panels.values()) if end is None else end

@@ -3,18 +3,30 @@
 Plain Python for one design, separate from the model, whose closed forms are tested against it.
 """
 
-from dse.views.trace import memory, perfetto
-from dse.views.trace.groups import (
-    MessageTarget as MessageTarget,
-    RankPlace as RankPlace,
-    message_group as message_group,
-    rank_place,
-)
-from dse.views.trace.kernels import COMPUTE, COPIES, INPUTS, RECOMPUTE, DeviceStep, TraceKernel, device_step
-from dse.views.trace.ledger import FORWARD, INPUT_GRADIENT, MessageTimes as MessageTimes, step_ledger
-from dse.views.trace.orders import PassKind, Task as Task
-from dse.views.trace.step import ScheduledStep, schedule_step
-from dse.views.trace.timeline import simulate
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dse.surface import attribute
+
+if TYPE_CHECKING:
+    from dse.views.trace import memory, perfetto
+    from dse.views.trace.groups import (
+        MessageTarget as MessageTarget,
+        RankPlace as RankPlace,
+        message_group as message_group,
+        rank_place,
+    )
+    from dse.views.trace.kernels import COMPUTE, COPIES, INPUTS, RECOMPUTE, DeviceStep, TraceKernel, device_step
+    from dse.views.trace.ledger import FORWARD, INPUT_GRADIENT, MessageTimes as MessageTimes, step_ledger
+    from dse.views.trace.orders import PassKind, Task as Task
+    from dse.views.trace.step import ScheduledStep, schedule_step
+    from dse.views.trace.timeline import simulate
+else:
+
+    def __getattr__(name: str) -> Any:
+        return attribute(__name__, name)
+
 
 __all__ = [
     "COMPUTE",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from dse.doors import ScalarFunction
@@ -18,6 +17,7 @@ from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import operator_times, roofline_terms
 from dse.model.steps.layer import routing_time, small_kernels
 from dse.types import Design, Dimension, Operator, OperatorKind, Scalar, Scope, Window, Work
+from dse.types.trees import tree_map
 
 #: Passes of an operator, in the order of :func:`dse.model.machine.roofline.operator_times`.
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = PASSES = ("forward", "input gradient", "weight gradient")
@@ -91,7 +91,7 @@ def step_ledger(design: Design) -> StepLedger:
     Returns:
         Seconds, FLOPs and bytes of operators, and sizes of messages, by section of the step.
     """
-    numbers, (operators, messages) = _program()(jax.tree.map(float, design))
+    numbers, (operators, messages) = _program()(tree_map(float, design))
     return StepLedger(
         tuple(
             _operator(identity, pass_numbers, recompute_share)

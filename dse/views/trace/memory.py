@@ -10,10 +10,9 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import jax
-
 from dse.doors import ScalarFunction
 from dse.types import Design, Schedule
+from dse.types.trees import tree_map
 from dse.views.trace.orders import PassKind
 from dse.views.trace.step import ScheduledStep
 
@@ -48,7 +47,7 @@ def _program() -> Callable[[Design], tuple[Any, Any]]:
 
 def memory_uses(step: ScheduledStep, design: Design) -> Iterator[MemoryUse]:
     """Yield the memory of each device whenever it changes, in order of time, device by device."""
-    stages = _program()(jax.tree.map(float, design))[0]
+    stages = _program()(tree_map(float, design))[0]
     devices = len(step.plan.orders)
     ends = (0, devices - 1) if design.mapping.schedule == float(Schedule.dualpipe) else (0,)
     for device in range(devices):

@@ -6,11 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-
 from dse.doors import TRAINING, ScalarFunction, evaluate
 from dse.errors import InputError
 from dse.types import Design, Infeasible, Schedule
+from dse.types.trees import tree_map
 from dse.views.trace.orders import PipelineOrders, pipeline_orders
 from dse.views.trace.timeline import Durations, Timeline, simulate
 
@@ -111,7 +110,7 @@ def _program() -> Callable[[Design], tuple[Any, Any]]:
 
 def _stage_times(design: Design) -> tuple[Any, Any]:
     """Return (times of the passes of a design in s and its layers, None)."""
-    return _program()(jax.tree.map(float, design))
+    return _program()(tree_map(float, design))
 
 
 def _chunk_layers(times: Any, chunks: int) -> list[float]:

@@ -19,9 +19,10 @@ import pytest
 import typer
 
 import dse
-from dse.cli import app, show
+from dse.cli import app
 from dse.cli.status import report_errors
 from dse.errors import Notice
+from dse.io import quantity
 from tests.conftest import slow
 
 EVALUATE = ["evaluate", "-w", "gpt-3-13b", "-s", "selene"]
@@ -161,8 +162,8 @@ def test_several_settings_in_one_are_told_to_repeat_the_option(command, line, te
 
 def test_commas_within_a_value_are_its_own(tmp_path):
     """Remarks with equality signs, and files whose names have one."""
-    from dse.cli.profiles import RunCells
-    from dse.cli.settings import check_one_per_option, split_setting
+    from dse.capabilities.settings import check_one_per_option, split_setting
+    from dse.capabilities.tables import RunCells
 
     assert split_setting("precision=fp8, delayed", "--set") == ("precision", "fp8, delayed")
     assert split_setting("memory.bandwidth = 6,5 TB/s", "--set") == ("memory.bandwidth", "6,5 TB/s")
@@ -301,9 +302,13 @@ def test_run(command, small_sweep, tmp_path):
     for text in ("44 designs", "best by step time", "5.80", "recomp %", "feasible: 16 of 44 designs", "designs/s"):
         assert text in ended.out
     assert "peak memory exceeds" in ended.out, "reasons are words"
+    assert re.search(r"\n44 designs, [\d,]+ designs/s, [\d.]+ s in all\n", ended.out), "one figure of rate and time"
+    again = command("run", small_sweep, "-o", tmp_path / "out" / "r.nc", "--show", "seconds").out
     for name in ("import", "trace", "compile", "run", "write"):
-        assert f"{name} " in ended.out.splitlines()[-4]
-    assert ended.out.split()[-3:] == [str(tmp_path / "out" / f"r.{ending}") for ending in ("nc", "png", "svg")]
+        assert f"{name} " in again.splitlines()[-6]
+    *lines, more = ended.out.splitlines()
+    assert more == "more: --show all, or some of reasons, seconds"
+    assert lines[-3:] == [str(tmp_path / "out" / f"r.{ending}") for ending in ("nc", "png", "svg")]
     assert dse.open_results(tmp_path / "out" / "r.nc").sizes["mapping"] == 44
     assert (tmp_path / "out" / "r.png").stat().st_size > 10_000
     assert not (tmp_path / "out" / "r.nc.parts").exists()
@@ -505,6 +510,7 @@ def test_run_into_a_place_that_cannot_be_written(command, small_sweep, tmp_path)
     assert all(part in ended.err for part in ("where", "got", "allowed", "fix", "r.nc"))
 
 
+@pytest.mark.filterwarnings("ignore::dse.errors.Notice")  # of the same file, where another entry is read first
 def test_run_with_a_truncated_catalogue(command, small_sweep, tmp_path, monkeypatch):
     whole = dse.catalog.catalog_root() / "workloads" / "gpt-3-13b.toml"
     own = tmp_path / "own" / "workloads" / whole.name
@@ -747,7 +753,7 @@ def test_plot_of_collectives(command, tmp_path):
     ],
 )
 def test_quantities(value, units, text):
-    assert show.quantity(value, units) == text
+    assert quantity(value, units) == text
 
 
 def test_calibrate_refuses_a_table_of_something_else(command, tmp_path):

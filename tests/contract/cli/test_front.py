@@ -97,6 +97,59 @@ def test_help_takes_half_a_second(arguments):
     )
 
 
+#: Questions that a warm cache answers without JAX, in the words of README where it has them.
+_WITHOUT_JAX = {
+    "training": "evaluate -w megatron-1t -s selene -n 3072 --set tp=8 --set pp=64 --set recompute=full",
+    "serving": "evaluate --serving -w llama-3-70b -s h100 --set tp=8 --set concurrency=64",
+    "generated chip": "evaluate -w llama-3-8b -s generated-h100 -n 8",  # cannot run: with its reasons
+    "decision": "decide h100 dgx-b200 -w llama-3-8b --set tp=8 --set n_devices=8",
+    "sweep": "run example:megatron_1t_4096_a100 --keep top:20 --fresh --force --no-figure -o best.nc",
+}
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory) -> dict[str, str]:
+    """An environment whose cache has answers to all questions."""
+    environment = os.environ | {"DSE_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    for command in _WITHOUT_JAX.values():
+        done = subprocess.run(
+            [sys.executable, "-m", "dse", *command.split()],
+            env=environment,
+            cwd=environment["DSE_CACHE"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode in (0, 1), done.stderr
+    return environment
+
+
+@pytest.mark.parametrize("command", _WITHOUT_JAX.values(), ids=_WITHOUT_JAX)
+def test_a_warm_question_imports_no_jax(command, warm):
+    code = (
+        "import sys; from dse.cli import app\n"
+        "try: app()\n"
+        "except SystemExit: pass\n"
+        "print(*(name for name in ('jax', 'jaxlib', 'xarray', 'pandas', 'matplotlib') if name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command.split()],
+        env=warm,
+        cwd=warm["DSE_CACHE"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "", done.stdout[-200:]
+
+
+@pytest.mark.parametrize("name", ["training", "serving", "decision"])
+def test_a_warm_question_takes_less_than_the_import_of_jax(name, warm, monkeypatch):
+    monkeypatch.setenv("DSE_CACHE", warm["DSE_CACHE"])
+    asked = user_seconds("-m", "dse", *_WITHOUT_JAX[name].split(), times=3)
+    assert asked < _SLACK * user_seconds("-c", "import jax", times=3)
+
+
 def test_importing_all_doors_costs_what_jax_and_xarray_do():
     doors = "import dse; dse.design, dse.evaluate, dse.serve, dse.run, dse.open_results, dse.explain"
     assert user_seconds("-c", doors) < _SLACK * _IMPORT_RATIO * user_seconds("-c", "import jax, xarray")

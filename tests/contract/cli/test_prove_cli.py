@@ -36,7 +36,8 @@ def proven(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prove")
     file = folder / "p.toml"
     file.write_text(TEXT.format(BUDGET))
-    return file, folder / "p.certificate.npz", run(file, "--prove", "--no-figure", "-o", folder / "p.nc")
+    found = run(file, "--prove", "--no-figure", "--show", "methods", "-o", folder / "p.nc")
+    return file, folder / "p.certificate.npz", found
 
 
 def test_a_proof_is_a_sentence_and_a_certificate(proven):

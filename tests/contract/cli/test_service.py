@@ -19,13 +19,17 @@ from mcp import Client
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
+import dse
+from dse.capabilities.run import MOST_REMOTE_DESIGNS
 from dse.cli import app
 from dse.cli.service import web
-from dse.cli.service.operations import MOST_DESIGNS, OPERATIONS
+from dse.cli.service.operations import operation, refuse_files
 from dse.cli.service.tools import server
 from dse.cli.service.web import MOST_BYTES, TimedProtocol, application
 from dse.cli.service.worker import Worker, WorkerPool, answer
 from dse.errors import InputError
+from dse.reports.registry import remote_capabilities
+from dse.spec.sweep import text_of
 from tests.conftest import slow
 from tests.contract.fuzz.programs import asked
 from tests.contract.fuzz.requests import DESIGN, REQUESTS, SWEEP, mutants
@@ -52,12 +56,35 @@ def test_an_operation_answers(name, client):
 
 def test_an_answer_is_what_the_command_prints():
     options = "evaluate -w llama-2-7b -s h100 -n 8 --set tp=8 --set global_batch=16 --json"
-    printed = json.loads(CliRunner().invoke(app, options.split()).stdout)
     document = answer("evaluate", DESIGN)["document"]
-    basis = document.pop("basis")
-    assert document == printed
+    assert document == json.loads(CliRunner().invoke(app, options.split()).stdout)
+    basis = document["basis"]
     assert basis["label"] in ("fitted", "extrapolated") and basis["sources"]
     assert set(basis["numbers"]) == set(document["intervals"])
+
+
+def test_a_sweep_is_answered_as_its_file_and_as_python(tmp_path, monkeypatch):
+    """All of the document but what a run has alone; nothing is written but by the command."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(text_of(SWEEP))
+    options = "run small.toml --keep top:3 --no-figure --no-progress --json"
+    printed = json.loads(CliRunner().invoke(app, options.split()).stdout)
+    files = sorted(Path().rglob("*"))
+    document = answer("run", {"sweep": SWEEP, "keep": "top:3"})["document"]
+    report = dse.run(SWEEP, output=False, keep="top:3").dse.report
+    assert sorted(Path().rglob("*")) == files
+    alone = {"seconds", "rate", "output", "n_programs"}
+    documents = [{k: v for k, v in one.items() if k not in alone} for one in (printed, document, report.to_dict())]
+    assert documents[0] == documents[1] == documents[2] and printed["output"] == "results/small.nc"
+    assert document["output"] is None and report["output"] is None and printed.keys() == document.keys()
+
+
+def test_a_search_is_answered_without_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    specification = {**SWEEP, "search": {"method": "random", "evaluations": 64, "seeds": 1}}
+    found = answer("search", {"specification": specification, "prove": True, "gap": 0.01})
+    assert found["status"] == 0 and found["document"]["any_feasible"] and found["document"]["proof"]["gap"] <= 0.01
+    assert not list(tmp_path.iterdir()) and found["document"]["output"] is None
 
 
 def test_a_design_far_from_rows_is_labelled_so():
@@ -92,18 +119,24 @@ def test_results_of_this_machine_are_out_of_reach(tmp_path, monkeypatch):
 
 def test_no_option_of_an_operation_names_a_file():
     with pytest.raises(InputError, match="paths"):
-        OPERATIONS["evaluate"].arguments({**DESIGN, "software": "/tmp/stack.toml"}, Path())
-    said = json.dumps([one.request.model_json_schema() for one in OPERATIONS.values()])
-    assert '"format": "path"' not in said and '"output"' not in said
+        refuse_files({**DESIGN, "software": "/tmp/stack.toml"}, "evaluate")
+    said = json.dumps([one.request.model_json_schema() for one in remote_capabilities().values()])
+    assert '"format": "path"' not in said and '"output"' not in said and "certificate" not in said
+    for name in ("run", "search"):
+        reasons = {one.key: one.reason_local for one in operation(name).parameters if one.reason_local}
+        assert {"output", "fresh", "progress", "force", "figure"} <= reasons.keys() and all(reasons.values())
 
 
-def test_a_large_sweep_is_refused():
+@pytest.mark.parametrize("count", [50_000, 10_000_000])
+def test_a_large_sweep_is_refused(count):
+    """Before any design is evaluated: here, or where the specification alone is too large for any door."""
     axes = {
-        "memory.bandwidth": {"from": "1 TB/s", "to": "8 TB/s", "count": 50_000},
-        "memory.capacity": {"from": "40 GB", "to": "320 GB", "count": 50_000},
+        "memory.bandwidth": {"from": "1 TB/s", "to": "8 TB/s", "count": count},
+        "memory.capacity": {"from": "40 GB", "to": "320 GB", "count": count},
     }
     found = answer("run", {"sweep": {**SWEEP, "axes": axes}, "keep": "top:3"})
-    assert found["status"] == 2 and f"{MOST_DESIGNS:.0e}" in found["error"]["allowed"]
+    assert found["status"] == 2 and found["error"]["where"].startswith("sweep: axes")
+    assert count > 50_000 or f"{MOST_REMOTE_DESIGNS:.0e}" in found["error"]["allowed"]
 
 
 def test_the_door_is_for_programs_of_this_machine(client):
@@ -256,9 +289,9 @@ def test_a_client_that_sends_slowly_is_let_go(served, monkeypatch):
 
 def test_schemas_and_the_page_list_every_operation(client):
     schema, page = client.get("/openapi.json").json(), client.get("/")
-    assert {path.strip("/") for path in schema["paths"]} == set(OPERATIONS)
+    assert {path.strip("/") for path in schema["paths"]} == set(remote_capabilities())
     assert (
-        all(f"POST /{name}" in page.text for name in OPERATIONS)
+        all(f"POST /{name}" in page.text for name in remote_capabilities())
         and "default-src 'none'" in page.headers["content-security-policy"]
     )
 
@@ -272,7 +305,7 @@ def test_tools_of_mcp_answer_alike():
             return tools, found, refused
 
     tools, found, refused = anyio.run(ask)
-    assert {tool.name for tool in tools} == set(OPERATIONS) and all(tool.description for tool in tools)
+    assert {tool.name for tool in tools} == set(remote_capabilities()) and all(tool.description for tool in tools)
     assert found.structured_content == answer("evaluate", DESIGN) and not found.is_error
     assert refused.is_error and "did you mean" in refused.structured_content["error"]["fix"]
 
@@ -282,7 +315,8 @@ def test_requests_of_the_page_are_answered():
     posted = re.findall(r"To `/(\w+)`.*?```json\n(.*?)```", page, re.DOTALL)
     assert [name for name, _ in posted] == ["evaluate", "run", "predict"]
     assert all(answer(name, json.loads(body))["status"] == 0 for name, body in posted)
-    assert all(f"`{name}`" in page for name in OPERATIONS)
+    options = (Path(__file__).parents[3] / "docs" / "options.md").read_text(encoding="utf-8")
+    assert "options.md" in page and all(name in options for name in remote_capabilities())
 
 
 @pytest.mark.parametrize("count", [40, slow(150)])
@@ -304,6 +338,6 @@ def test_what_takes_too_long_ends_and_the_next_is_answered():
         found = worker.ask("evaluate", DESIGN)
         assert found["status"] == 3 and found["error"]["got"] == "more than 0.02 s of work"
         worker._seconds = 60.0
-        assert worker.ask("catalog", {"kind": "system"})["status"] == 0
+        assert worker.ask("names", {"kind": "metrics"})["status"] == 0
     finally:
         worker.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,21 +52,14 @@ def report(path: Path) -> None:
 
 
 def difference(other: Path) -> Reader:
-    """``dse diff`` with a file that is whole, either way, and as it is printed."""
+    """``dse.diff`` with a file that is whole, either way, and as it is printed."""
 
     def differ(path: Path) -> None:
-        import io
-
-        from rich.console import Console
-
-        from dse.cli import diff, show
-        from dse.views import compare
+        import dse
 
         for first, second in ((other, path), (path, other)):
-            found = compare(first, second)
-            diff._print(Console(file=io.StringIO(), width=160), first, second, found)
-            with contextlib.redirect_stdout(io.StringIO()):
-                show.document(diff._as_dict(found))
+            found = dse.diff(first, second)
+            str(found), found.to_html(), json.dumps(found.to_dict(), allow_nan=False)
 
     return differ
 

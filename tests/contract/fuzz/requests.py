@@ -14,15 +14,19 @@ POOLS = {
     "serving": {"prompt_tokens": 2048, "output_tokens": 256}, "prefill": {"axes": {"concurrency": [1, 4]}},
     "decode": {"axes": {"concurrency": [4, 16]}}, "pools": {"n_devices": 8},
 }  # fmt: skip
+ROW = {"model": "llama-2-7b", "gpu": "h100", "n_gpus": 8, "global_batch": 16, "seq_len": 4096}
 REQUESTS = {
     "evaluate": DESIGN, "serve": {**DESIGN, "set": ["tp=8", "concurrency=8"]}, "run": {"sweep": SWEEP, "keep": "top:3"},
+    "search": {"specification": {**SWEEP, "search": {"method": "random", "evaluations": 64, "seeds": 1}}, "gap": 0.1},
     "decide": {"designs": ["h100,tp=8,n_devices=8", "a100,tp=8,n_devices=8"], "workload": "llama-2-7b"},
     "measure": {"designs": ["h100,tp=4", "h100,tp=2"], "on": "h100", "workload": "llama-2-7b", "set": ["pp=2"]},
     "plan": {"workload": "llama-2-7b", "on": "h100", "serving": True, "rate": 4, "tpot": "30ms", "max_devices": 2},
     "pools": {"specification": POOLS},
     "posttrain": {"workload": "llama-2-7b", "system": "h100", "n_devices": 4, "prompts": 8, "isl": 64, "osl": 64},
     "simulate": {"workload": "llama-2-7b", "system": "h100", "requests": 50, "set": {"request_rate": 4}},
-    "predict": {"cases": [{"model": "llama-2-7b", "gpu": "h100", "n_gpus": 8, "global_batch": 16}]},
+    "predict": {"cases": [ROW]},
+    "validate": {"cases": [{**ROW, "iteration_s_measured": 4}], "set": {"tp": 8}},
+    "diagnose": {"files": [{**ROW, "iteration_s_measured": 4}], "advice": False},
     "names": {"kind": "metrics", "serving": True}, "catalog": {"kind": "accelerator"}, "show": {"name": "h200"},
 }  # fmt: skip
 

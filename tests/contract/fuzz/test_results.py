@@ -53,7 +53,7 @@ def open_mutants(results: Path, folder: Path, count: int, seed: int) -> int:
                 assert found.load().equals(whole), number
             dse.overview(path)
             plot.suited(whole)
-            assert dse.compare(results, path).same, number
+            assert dse.diff(results, path)["same"], number
             read += 1
         except InputError as error:
             assert all((error.where, error.got, error.allowed, error.fix)), number

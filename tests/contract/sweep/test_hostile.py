@@ -260,7 +260,7 @@ def test_what_was_left_out_or_added_is_read(tmp_path, small_results, name):
     HARMLESS[name](path)
     with open_results(path) as found:
         assert found.feasible.dtype == bool and int(found.feasible.sum()) == 16 and found.step_time.dtype == np.float32
-    assert dse.compare(path, path).same
+    assert dse.diff(path, path)["same"]
 
 
 def test_a_file_under_a_seal_that_lacks_what_a_run_writes_is_made_again(tmp_path, small_sweep, small_results):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from dse import run
 from dse.errors import InputError
-from dse.measured.decisions.running import run
 from dse.sweep import Interrupted, Progress, execute, open_results, plan
-from dse.sweep.engine.programs import CompileClock
+from dse.sweep.engine.clock import CompileClock
 from dse.sweep.results import writing
 from dse.sweep.store.parts import PartStore, lock_output
 from tests.unit.sweep import toy

@@ -174,4 +174,4 @@ def test_results_name_it(tmp_path, monkeypatch):
     entry(folder, "my-chip", CHIP.format(rate=1600))
     again = dse.sweep.perform(toy.sweep("tp = [1, 2]\nsystem = ['my-chip']"), tmp_path / "b.nc", study=toy.STUDY)[1]
     assert not again.finished
-    assert [*dse.compare(tmp_path / "a.nc", tmp_path / "b.nc").entries] == ["accelerator/my-chip"]
+    assert [*dse.diff(tmp_path / "a.nc", tmp_path / "b.nc")["entries"]] == ["accelerator/my-chip"]

@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import dse
 from docs.make.accuracy.page import write_page
+from dse import predict, validate
 from dse.errors import InputError
 from dse.measured import Row, evaluate_many, mappings, predict_cases, read_cases
 from dse.measured.cells import Cells
 from dse.measured.columns import STEP_COLUMNS
-from dse.measured.comparison import compare, predict, validate
+from dse.measured.comparison import compare
 from dse.measured.completion import complete
 from dse.measured.names import Lookup
 from dse.measured.table import WIDE_COLUMNS
@@ -433,9 +434,9 @@ def test_a_bad_row_is_skipped_with_its_reason_and_stops_nothing(table, tmp_path,
     path = table(STATED | BAD_ROWS[reason], STATED | {"config_id": "good"})
     row = {r["metric"]: r for r in validate(path)["rows"]}["step_time"]
     assert (row["n"], row["predicted"], row["skipped"]) == (2, 1, {reason: 1})
-    counts = predict(path, tmp_path / "out.csv")
+    counts = predict(path, tmp_path / "out.csv")["all"]
     bad, good = lines(tmp_path / "out.csv")
-    assert counts == (2, 1, {bad["skipped"]: 1}, {})
+    assert counts == {"n": 2, "predicted": 1, "skipped": {bad["skipped"]: 1}, "misspelt": {}}
     assert bad["skipped"].startswith(reason) and not bad["pred_step_time"]
     assert not good["skipped"] and float(good["pred_step_time"]) > 0
 
@@ -455,9 +456,9 @@ def test_a_bad_row_is_skipped_with_its_reason_and_stops_nothing(table, tmp_path,
 )
 def test_an_unknown_word_is_never_replaced(table, tmp_path, change, wanted):
     """The row is skipped, with the word and what it may have meant."""
-    counts = predict(table(STATED | change), tmp_path / "out.csv")
+    counts = predict(table(STATED | change), tmp_path / "out.csv")["all"]
     (row,) = lines(tmp_path / "out.csv")
-    assert counts.predicted == 0 and not row["pred_step_time"]
+    assert counts["predicted"] == 0 and not row["pred_step_time"]
     assert wanted in row["skipped"] and next(iter(change.values())) in row["skipped"]
 
 
@@ -470,10 +471,10 @@ def test_all_missing_columns_are_named_at_once(table, tmp_path):
 
 def test_misspelt_columns_are_told(table, tmp_path):
     wrong = {{"global_batch": "gobal_batch", "tp": "tq"}.get(name, name): text for name, text in STATED.items()}
-    assert predict(table(wrong), tmp_path / "out.csv").misspelt == {"gobal_batch": "global_batch"}
-    assert predict(table(STATED | {"my_remark": "x", "hidden_size": "1"}), tmp_path / "out.csv").misspelt == {}
+    assert predict(table(wrong))["all"]["misspelt"] == {"gobal_batch": "global_batch"}
+    assert predict(table(STATED | {"my_remark": "x", "hidden_size": "1"}))["all"]["misspelt"] == {}
     theirs = {{"micro_batch": "mbs"}.get(name, name): text for name, text in (STATED | {"micro_batch": "1"}).items()}
-    assert predict(table(theirs), tmp_path / "out.csv").misspelt == {"mbs": "micro_batch"}
+    assert predict(table(theirs))["all"]["misspelt"] == {"mbs": "micro_batch"}
 
 
 def test_every_column_that_is_read_is_documented(table, monkeypatch):
@@ -599,7 +600,7 @@ def test_the_constant_utilisation_is_exact_for_rows_that_share_one(table):
 
 
 def test_the_report_is_json_of_the_agreed_shape(table):
-    report = json.loads(json.dumps(validate([table(STATED), table(LLAMA, name="other.csv")])))
+    report = json.loads(json.dumps(validate([table(STATED), table(LLAMA, name="other.csv")]).to_dict()))
     fields = {"n", "predicted", "skipped", "mape", "median_ape", "bias", "p90"}
     assert all(fields | {"source", "metric"} <= set(row) for row in report["rows"])
     assert all(fields <= set(row) for row in report["all"].values())
@@ -620,7 +621,7 @@ def test_predictions_and_comparisons_are_written_beside_the_row(table, tmp_path)
 
 def test_rows_without_measurements_can_be_predicted(table, tmp_path):
     unmeasured = {k: v for k, v in STATED.items() if k not in ("metric", "value", "unit", "config_id")}
-    assert predict(table(unmeasured, unmeasured), tmp_path / "out.csv") == (2, 2, {}, {})
+    assert predict(table(unmeasured, unmeasured))["all"]["predicted"] == 2
 
 
 def test_any_number_of_designs_gives_each_its_own_metrics(table):

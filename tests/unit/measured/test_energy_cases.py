@@ -4,7 +4,8 @@ import csv
 
 import pytest
 
-from dse.measured.comparison import compare, predict, validate
+from dse import predict, validate
+from dse.measured.comparison import compare
 
 COLUMNS = (
     "config_id", "source", "model", "gpu", "n_gpus", "precision", "batch", "isl", "workload", "power_limit_W",
@@ -102,8 +103,8 @@ def test_what_cannot_be_compared_says_why(table, changes, reason):
 
 
 def test_predict_adds_the_relative_figures(table, tmp_path):
-    counts = predict(table(*LIMITS), tmp_path / "out.csv")
-    assert counts == (4, 2, {"the reference of its group": 2}, {})
+    counts = predict(table(*LIMITS), tmp_path / "out.csv")["all"]
+    assert counts == {"n": 4, "predicted": 2, "skipped": {"the reference of its group": 2}, "misspelt": {}}
     with (tmp_path / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert float(rows[0]["pred_relative_time"]) >= 1.0

@@ -5,8 +5,9 @@ import csv
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from dse import predict, validate
 from dse.errors import InputError, Notice
-from dse.measured import cells_of, predict, profiles, read_cases, validate
+from dse.measured import cells_of, profiles, read_cases
 from dse.measured.comparison import predict_lines
 from dse.measured.filling import COLUMNS, fill_rows, is_same_value
 from dse.measured.table import Row
@@ -32,8 +33,8 @@ def without(*names):
     return {name: text for name, text in STATED.items() if name not in names}
 
 
-def predicted(path, output, cells=None):
-    lines = predict_lines(path, output, cells=cells)[1]
+def predicted(path, cells=None):
+    lines = predict_lines(path, cells=cells)[1]
     assert not any(line["skipped"] for line in lines)
     return [line["pred_step_time"] for line in lines]
 
@@ -46,15 +47,15 @@ def test_options_make_the_rows_that_the_table_could_state(tmp_path):
         without("model", "n_gpus") | {"tp": "", "pp": "4"},
         without("model", "n_gpus") | {"pp": "8"},
     )
-    cells = cells_of("GPT-3 175B", n_devices=64, settings={"tp": "8"})
-    expected = predicted(whole, tmp_path / "a.csv")
-    assert predicted(lacking, tmp_path / "b.csv", cells) == expected
+    options = {"workload": "GPT-3 175B", "n_devices": 64, "settings": {"tp": 8}}
+    assert predicted(lacking, cells_of("GPT-3 175B", n_devices=64, settings={"tp": "8"})) == predicted(whole)
+    assert predict(lacking, tmp_path / "b.csv", **options)["all"]["predicted"] == 2
     with (tmp_path / "b.csv").open(newline="") as file:  # what filled the cells is written
         assert {(line["model"], line["n_gpus"], line["tp"]) for line in csv.DictReader(file)} == {
             ("gpt-3-175b", "64", "8")
         }
-    counts = predict(lacking, tmp_path / "c.csv")
-    assert counts.predicted == 0 and counts.rows == 2
+    counts = predict(lacking)["all"]
+    assert counts["predicted"] == 0 and counts["n"] == 2
 
 
 def test_validation_takes_them_too(tmp_path):
@@ -62,8 +63,7 @@ def test_validation_takes_them_too(tmp_path):
     whole = table(tmp_path / "x.csv", STATED | measured | {"tp": "8", "pp": "8"})
     (tmp_path / "open").mkdir()
     lacking = table(tmp_path / "open" / "x.csv", without("model", "gpu") | measured | {"pp": "8"})
-    cells = cells_of("gpt-3-175b", "a100", settings={"tp": "8"})
-    assert validate(lacking, cells=cells)["rows"] == validate(whole)["rows"]
+    assert validate(lacking, workload="gpt-3-175b", system="a100", tp=8)["rows"] == validate(whole)["rows"]
 
 
 def test_a_stated_cell_counts_and_a_notice_says_so(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dse.measured.comparison import predict, validate
+from dse import predict, validate
 
 GEMM = {"system": "h100_sxm", "dtype": "bfloat16", "m": "4096", "n": "4096", "k": "4096", "latency_ms": "0.2"}
 ATTENTION = {
@@ -123,7 +123,7 @@ def test_a_row_with_power_is_compared_in_both(table, tmp_path):
     ]
     assert lines[0]["mape"] < 0.1
     output = tmp_path / "out.csv"
-    assert predict(table(row), output) == (1, 1, {}, {})
+    assert predict(table(row), output)["all"]["predicted"] == 1
     (line,) = csv.DictReader(output.read_text().splitlines())
     assert 500.0 < float(line["pred_kernel_power"]) < 720.0
     assert float(line["pred_kernel_time"]) > 0.0
@@ -131,7 +131,8 @@ def test_a_row_with_power_is_compared_in_both(table, tmp_path):
 
 def test_predict_adds_the_time(table, tmp_path):
     output = tmp_path / "out.csv"
-    assert predict(table(GEMM, GEMM | {"system": "abacus"}), output) == (2, 1, {"unknown accelerator: abacus": 1}, {})
+    counts = predict(table(GEMM, GEMM | {"system": "abacus"}), output)["all"]
+    assert counts == {"n": 2, "predicted": 1, "skipped": {"unknown accelerator: abacus": 1}, "misspelt": {}}
     first, second = csv.DictReader(output.read_text().splitlines())
     assert 1e-4 < float(first["pred_kernel_time"]) < 4e-4
     assert second["skipped"] == "unknown accelerator: abacus"

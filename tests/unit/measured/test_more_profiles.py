@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import dse
+from dse import validate
 from dse.doors import serve
 from dse.errors import InputError
 from dse.measured import predict_cases, profiles, read_cases
-from dse.measured.comparison import validate, write_lines
+from dse.measured.comparison import write_lines
 from dse.measured.decisions.evidence import compared_rows
 from dse.measured.serving import cache_figures
 from tests.unit.measured import profiles as files

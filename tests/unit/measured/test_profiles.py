@@ -13,11 +13,12 @@ from hypothesis import given, settings, strategies as st
 from typer.testing import CliRunner
 
 import dse
+from dse import validate
 from dse.cli import app
 from dse.doors import TRAINING
 from dse.errors import InputError
 from dse.measured import predict_cases, profiles, read_cases
-from dse.measured.comparison import validate, write_lines
+from dse.measured.comparison import write_lines
 from dse.measured.decisions.evidence import compared_rows
 from dse.measured.profiles import kernels
 from dse.measured.profiles.run import device_slug

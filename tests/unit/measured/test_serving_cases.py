@@ -216,7 +216,7 @@ def test_deepseek_r1_drafts_tokens_where_its_figures_are_not_those_of_v3(tmp_pat
     assert [c.skip and c.skip.reason for c in compared] == [None, "counted once", None, REFUSED]
     assert abs(compared[0].error) < 0.5 and all(c.metric == "time_per_output_token" for c in compared)
     assert compared[0].baseline > 0.0
-    assert comparison.predict(table, tmp_path / "out.csv").predicted == 3
+    assert dse.predict(table, tmp_path / "out.csv")["all"]["predicted"] == 3
     with (tmp_path / "out.csv").open() as file:
         written = next(csv.DictReader(file))
     assert float(written["pred_time_per_output_token"]) == pytest.approx(compared[0].predicted, rel=1e-5)
@@ -292,7 +292,7 @@ def test_a_refused_figure_has_its_error_beside_and_in_no_headline(tmp_path, comm
     base = INFERENCEX | dict(metric="tpot", unit="ms", source="mine", batch="1", isl="64")
     rows = [base | dict(config_id="a", value="9"), base | dict(config_id="b", value="1.8", osl="512")]
     table, out = _table(tmp_path / "served.csv", rows), tmp_path / "compared.csv"
-    report = comparison.validate(table, out)
+    report = dse.validate(table, out)
     kept, refused = comparison.compare(table)
     assert refused.is_refused and not kept.is_refused and refused.error > 1.0
     (one,) = report["rows"]

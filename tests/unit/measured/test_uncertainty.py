@@ -219,15 +219,15 @@ def test_metrics_that_do_not_follow_the_step_time_have_no_interval():
 
 
 def test_predict_adds_bounds(tmp_path):
-    from dse.measured.comparison import predict
+    from dse import predict
 
     table, output = "tests/published/narayanan_2021.csv", tmp_path / "out.csv"
-    assert predict(table, output, intervals=True).predicted == 16
+    assert predict(table, output)["all"]["predicted"] == 16
     rows = _rows(output)
     for row in rows:
         low, value, high = (float(row[f"pred_step_time{end}"]) for end in ("_low", "", "_high"))
         assert low < value < high < 1.5 * low
-    predict(table, output)
+    predict(table, output, uncertainty=False)
     assert not any(name.endswith("_low") for name in _rows(output)[0])
 
 

@@ -156,7 +156,7 @@ def test_the_best_of_each_combination_is_that_of_brute_force(panel, kind):
     frame = frame_of(results)
     metrics = [n for n in ("step_time", "mfu", "peak_memory", "output_tokens_per_second_per_device") if n in frame]
     for names in [(), *pairs(results, frame)]:
-        for metric in metrics:
+        for metric in metrics if len(names) == 0 else metrics[:2]:
             best = results.dse.best(*names, by=metric)
             extreme = "max" if more_is_better(metric) else "min"
             if not names:
@@ -327,17 +327,14 @@ def test_groups_of_several_labels_are_those_of_pandas(panel, kind):
     results = panel[kind]
     frame = frame_of(results)
     metric = "step_time" if "step_time" in frame else "time_per_output_token"
-    for names in pairs(results, frame):
-        for reduction in ("min", "mean", "max"):
-            groups = getattr(results.dse.groupby(*names), reduction)()[metric]
-            rest = [dim for dim in groups.dims if dim not in names]
-            if reduction == "mean" and rest:
-                continue  # a mean of means
-            reduced = getattr(groups, reduction)(rest) if rest else groups
-            for labels, value in getattr(groups_of(frame, names)[metric], reduction)().items():
-                if labels[0] == "" or labels[1] == "":
-                    continue
-                np.testing.assert_allclose(reduced.sel(dict(zip(names, labels, strict=True))), value, rtol=1e-5)
+    for names, reduction in zip(pairs(results, frame), itertools.cycle(("min", "mean", "max")), strict=False):
+        groups = getattr(results.dse.groupby(*names), reduction)()[metric]
+        rest = [dim for dim in groups.dims if dim not in names]
+        if reduction == "mean" and rest:
+            continue  # a mean of means
+        reduced = getattr(groups, reduction)(rest) if rest else groups
+        for labels, value in getattr(groups_of(frame, names)[metric], reduction)().items():
+            np.testing.assert_allclose(reduced.sel(dict(zip(names, labels, strict=True))), value, rtol=1e-5)
     fixed = results.dse.groupby("workload").min()
     np.testing.assert_allclose(fixed[metric].min(), frame[metric][frame.feasible].min())
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings, strategies as st
 from dse.designs import replace
 from dse.doors import TRAINING
 from dse.sweep import execute, plan
+from dse.sweep.engine.clock import CompileClock
 from dse.sweep.engine.decoding import decode
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SHORT, SweepEngine
 from dse.sweep.engine.nesting import Inner, Nest
-from dse.sweep.engine.programs import CompileClock
 from dse.sweep.engine.tables import device_tables
 from tests.programs import compiled
 from tests.unit.sweep import toy
@@ -179,7 +179,7 @@ import jax
 import numpy as np
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.staging import DesignIndices
+from dse.sweep.engine.scores import DesignIndices
 from tests.unit.sweep import toy
 grid, _ = plan(toy.sweep())
 engine = SweepEngine(grid, by_numpy=False)

@@ -7,8 +7,8 @@ import pytest
 import dse
 from dse.sweep import execute, plan
 from dse.sweep.engine import engine
+from dse.sweep.engine.clock import CompileClock
 from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.programs import CompileClock
 from tests.unit.sweep import toy
 from tests.unit.sweep.toy import MAPPING_AXES, sweep
 

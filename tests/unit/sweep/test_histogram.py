@@ -7,9 +7,10 @@ import xarray as xr
 import dse
 from dse.errors import InputError
 from dse.sweep import execute, from_text, plan
+from dse.sweep.engine.clock import CompileClock
 from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.programs import CompileClock
-from dse.sweep.engine.reductions import count_below, count_below_on_host
+from dse.sweep.engine.reductions import count_below
+from dse.sweep.engine.scores import count_below_on_host
 from dse.sweep.reduce import overview as overviews
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import block_ranges, block_results

@@ -15,9 +15,9 @@ from dse.sweep.engine import reductions
 from dse.sweep.engine.chunks import ChunkPrograms
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import FIRST, OUTER, SECOND, Inner, Nest
+from dse.sweep.engine.scores import DesignIndices
 from dse.sweep.engine.staging import (
     AXES,
-    DesignIndices,
     StagedProgram,
     expand_axes,
     output_sources,

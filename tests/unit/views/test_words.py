@@ -10,12 +10,12 @@ import pytest
 import xarray as xr
 
 from docs.make.search.figure import in_words
-from dse.views.words import SHORT
 from dse.io import counted
 from dse.io.quantities import counted_units
 from dse.views import plot
 from dse.views.plot import style
 from dse.views.plot.breakdown import wrap_letters
+from dse.views.words import SHORT
 from tests.figures import assert_readable, legend_texts, visible_texts
 from tests.unit.views.test_papers import OBJECTIVES, designs, grid
 

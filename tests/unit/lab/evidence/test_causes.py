@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 import dse
 from benchmarks.diagnosis.faults import FAULTS
 from benchmarks.diagnosis.scores import score
+from dse.capabilities.changes import neighbour_moves
 from dse.cli import app
 from dse.errors import InputError
 from dse.lab.evidence.causes import explain
-from dse.lab.evidence.changes import _neighbour_moves, advise
+from dse.lab.evidence.changes import advise
 from dse.lab.evidence.matching import match
 from dse.lab.evidence.traces import read_trace
 from dse.lab.exchange import kineto
@@ -160,7 +161,7 @@ def test_a_pair_of_changes_is_worth_both():
 
 def test_a_change_to_tensor_parallelism_splits_the_sequence_too():
     values = VALUES | {"tp": 1, "cp": 4, "dp": 1, "sequence_parallel": 0.0, "seq_len": 8192, "recompute": "none"}
-    moves = [*_neighbour_moves(dse.design("llama-3-8b", "h100", **values))]
+    moves = [*neighbour_moves(dse.design("llama-3-8b", "h100", **values))]
     wider = [move for move in moves if move.get("mapping.tp") == 2.0]
     assert {move.get("mapping.sequence_parallel") for move in wider} == {None, 1.0}
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from docs.make.cost import bill_of
-from dse import types
+from dse import types, validate
 from dse.designs import catalog
-from dse.measured.comparison import compare, validate
+from dse.measured.comparison import compare
 from dse.model.machine.technology import generate
 from dse.model.money.account import device_carbon, die_carbon
 from dse.model.money.device import Bill, bill, parts_of, price_of

@@ -6,19 +6,12 @@ import json
 import subprocess
 from typing import Annotated
 
-import typer
-
-from dse.cli import show
-from dse.cli.options import Json
-from dse.cli.status import report_errors
 from dse.errors import InputError
+from dse.reports import Column, Option, Report, Table, capability
 
 
-@report_errors
-def bench(
-    starts: Annotated[bool, typer.Option(help="Also time new processes, with a cold and a warm cache.")] = True,
-    as_json: Json = False,
-) -> int:
+@capability("Manage", local="measures a machine for minutes")
+def bench(starts: Annotated[bool, Option("Also time new processes, with a cold and a warm cache.")] = True) -> Report:
     """Measure how fast dse is here.
 
     Rates and start-up times of the standard sweep. Needs a source checkout.
@@ -31,11 +24,8 @@ def bench(
         raise InputError("dse bench", got, "a source checkout", "clone the repository and run `make bench` there")
     status, text = checkout.run(program, [] if starts else ["--fast"], subprocess.PIPE)
     if status:
-        return status
+        return Report({}, status=status)
     measured = json.loads(text)
-    if as_json:
-        show.document(measured)
-    else:
-        rows = [[name, f"{value:,.4g}" if isinstance(value, float) else str(value)] for name, value in measured.items()]
-        show.print_table(show.console(), ["", "measured"], rows, left=[""])
-    return 0
+    rows = [{"name": name, "measured": value} for name, value in measured.items()]
+    value = Column("measured", "measured", lambda value: f"{value:,.4g}" if isinstance(value, float) else str(value))
+    return Report(measured, [Table("rates", [Column("", "name", left=True), value], rows)])

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
-from dse.cli import show
-from dse.cli.evaluate import design_line, design_of, leaf_values
-from dse.cli.options import AnyOption, Devices, Force, Settings, Stack, System, Workload
-from dse.cli.status import report_errors
+from dse.capabilities.designs import design_summary, leaf_values, request_design
 from dse.errors import InputError, unknown_name
-from dse.io import plugins
+from dse.io import counted, plugins, seconds
+from dse.reports import Line, Option, Report, capability
+from dse.reports.options import AnyOption, Devices, Force, Settings, Software, System, Workload
 
 if TYPE_CHECKING:
     from dse.types import Design
     from dse.views.trace import ScheduledStep
 
-
 #: Format of ``--format`` for viewers; others are written by entry points.
 CHROME = "chrome"
-
-
-def _check_format(name: str) -> str:
-    """Return the name of a format; raise an InputError for one that nothing writes."""
-    formats = [CHROME, *plugins.plugins(plugins.EXCHANGE)]
-    if name not in formats:
-        raise unknown_name("dse trace --format", name, formats, "names")
-    return name
 
 
 class TraceRequest(NamedTuple):
@@ -44,27 +33,24 @@ class TraceRequest(NamedTuple):
     force: bool
 
 
-@report_errors
+@capability("Show", local="writes a file")
 def trace(
     workload: Workload,
     system: System,
     output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", help="JSON, or a picture (.png, .svg, .pdf); of chakra PREFIX of PREFIX.RANK.et."
-        ),
+        Path, Option("JSON, or a picture (.png, .svg, .pdf); of chakra PREFIX of PREFIX.RANK.et.", short="-o")
     ],
     settings: Settings = None,
     n_devices: Devices = None,
-    software: Stack = None,
+    software: Software = None,
     any_option: AnyOption = False,
     written_as: Annotated[
         str,
-        typer.Option("--format", help="chrome: the stages; kineto: kernels of one rank; chakra: nodes of all ranks."),
+        Option("chrome: the stages; kineto: kernels of one rank; chakra: nodes of all ranks.", flag="--format"),
     ] = CHROME,
-    rank: Annotated[int, typer.Option(min=0, help="Rank, of kineto.")] = 0,
+    rank: Annotated[int, Option("Rank, of kineto.", low=0)] = 0,
     force: Force = False,
-) -> None:
+) -> Report:
     """Write one step of a design as a timeline.
 
     Every pass of every stage by its schedule, messages, and memory by part: a Chrome trace in JSON, which
@@ -76,42 +62,49 @@ def trace(
     from dse.doors import TRAINING
     from dse.io import check_output
     from dse.views.plot.style import ENDINGS
-    from dse.views.trace import memory, perfetto, schedule_step
+    from dse.views.trace import schedule_step
 
     _check_format(written_as)
     if written_as != CHROME and output.suffix.lower() in ENDINGS:
         raise InputError("dse trace --output", f"a picture of {written_as}", f"--format {CHROME}", "leave out --format")
     check_output(output, force)
     to_serve = "leave it out: a trace is one of a training step"
-    request = design_of(workload, system, settings, n_devices, software, any_option, TRAINING, to_serve)
-    for text in request.readings:
-        show.note(text)
-    step, description = (
-        schedule_step(request.design),
-        design_line(workload, system, request.stack, request.design, TRAINING),
-    )
+    request = request_design(workload, system, settings, n_devices, software, any_option, TRAINING, to_serve)
+    design = request.design
+    step, description = schedule_step(design), design_summary(workload, system, request.stack, design, TRAINING)
     times = {"step_time": step.total, "model_step_time": step.model_time}
-    attributes = {"design": description.strip(), **times, "leaves": leaf_values(request.design)}
-    if written_as == CHROME:
-        if output.suffix.lower() in ENDINGS:
-            _draw(step, output, force)
-        else:
-            perfetto.write(step, attributes, output, force, memory.memory_uses(step, request.design))
-        passes = sum(len(event.slot) for event in step.timeline.events)
-        summary_text = f"{passes:,} passes on {show.counted(len(step.plan.orders), 'stage')}"
+    about = {"design": description, **times, "leaves": leaf_values(design)}
+    contents = _write(written_as, TraceRequest(step, design, system, rank, description, about, output, force))
+    times_text = f"step {seconds(step.total)} event by event, {seconds(step.model_time)} in closed form"
+    difference = f"{100.0 * (step.total / step.model_time - 1.0):+.2f} %"
+    reasons = list(_reasons(design))
+    document = {**about, "format": written_as, "contents": contents, "output": output, "reasons": reasons}
+    lines = (description, f"{times_text}: {difference}", contents)
+    notes = [*request.readings, *(f"cannot run: {reason}" for reason in reasons)]
+    return Report(document, [*map(Line, lines)], notes, files=[output])
+
+
+def _check_format(name: str) -> None:
+    """Raise an InputError for a format that nothing writes."""
+    formats = [CHROME, *plugins.plugins(plugins.EXCHANGE)]
+    if name not in formats:
+        raise unknown_name("dse trace --format", name, formats, "names")
+
+
+def _write(written_as: str, request: TraceRequest) -> str:
+    """Write a step in a format, or as a picture, and return what the file has."""
+    from dse.views.plot.style import ENDINGS
+    from dse.views.trace import memory, perfetto
+
+    step, output, force = request.step, request.output, request.force
+    if written_as != CHROME:
+        return str(plugins.load(plugins.plugins(plugins.EXCHANGE)[written_as])(request))
+    if output.suffix.lower() in ENDINGS:
+        _draw(step, output, force)
     else:
-        write = plugins.load(plugins.plugins(plugins.EXCHANGE)[written_as])
-        summary_text = write(
-            TraceRequest(step, request.design, system, rank, description.strip(), attributes, output, force)
-        )
-    difference = step.total / step.model_time - 1.0
-    print(description.strip())
-    print(
-        f"step {show.seconds(step.total)} event by event, {show.seconds(step.model_time)} in closed form: "
-        f"{100.0 * difference:+.2f} %"
-    )
-    print(f"written: {output} ({summary_text})")
-    _print_reasons(request.design)
+        perfetto.write(step, request.about, output, force, memory.memory_uses(step, request.design))
+    passes = sum(len(event.slot) for event in step.timeline.events)
+    return f"{passes:,} passes on {counted(len(step.plan.orders), 'stage')}"
 
 
 def _draw(step: ScheduledStep, output: Path, force: bool) -> None:
@@ -125,12 +118,12 @@ def _draw(step: ScheduledStep, output: Path, force: bool) -> None:
     save(timeline(step), output, force)
 
 
-def _print_reasons(design: Design) -> None:
-    """Print on standard error why a design cannot run, a line per reason; nothing for one that can."""
+def _reasons(design: Design) -> Iterator[str]:
+    """Yield texts on why a design cannot run, none for one that can."""
     from dse.doors import TRAINING, evaluate
 
     metrics = evaluate(design)
     memory_metrics = {name: float(getattr(metrics, name)) for name in ("peak_memory", "host_memory")}
     numbers = TRAINING.reason_numbers(design, memory_metrics)
     for name in TRAINING.reasons_in(int(metrics.infeasible_reason)):
-        show.note(f"cannot run: {numbers.get(name, TRAINING.reason_meanings[name])}")
+        yield numbers.get(name, TRAINING.reason_meanings[name])
