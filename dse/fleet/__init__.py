@@ -1,6 +1,6 @@
 """Devices for a service or a run: pools, replicas, and the cheapest plans."""
 
-from dse.fleet.demand import ROLES, STATISTICS, Fleet, ServiceDemand, WorkerGroup, worker_settings
+from dse.fleet.demand import STATISTICS, Fleet, ServiceDemand, WorkerGroup, worker_settings
 from dse.fleet.pools import MatchedPools, match
 from dse.fleet.runs import Cluster, RunDemand, RunPlan, plan_run
 from dse.fleet.service import ServicePlan, provision
@@ -8,7 +8,6 @@ from dse.fleet.swept import only_launched, swept_designs
 from dse.fleet.workers import Match, PoolCandidate, PoolFleet
 
 __all__ = [
-    "ROLES",
     "STATISTICS",
     "Cluster",
     "Fleet",

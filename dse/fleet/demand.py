@@ -51,6 +51,15 @@ class ServiceDemand(NamedTuple):
         """``prompt_tokens`` and ``output_tokens`` → tokens, as a sweep states them."""
         return {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens}
 
+    def settings_of(self, workers: WorkerGroup, at_rate: bool = True) -> dict[str, Any]:
+        """Return name → value of a worker and of what its role changes, as :func:`dse.design` reads them.
+
+        Args:
+            workers: of a fleet for the demand.
+            at_rate: give the load of a replica as its share of the rate (:func:`worker_settings`).
+        """
+        return worker_settings(workers, self, at_rate) | ROLES[workers.role]
+
 
 class WorkerGroup(NamedTuple):
     """Equal engines of one role."""

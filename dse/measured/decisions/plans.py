@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dse.designs import catalog, design, leaf_path
 from dse.doors import STUDIES
-from dse.fleet import ROLES, Cluster, Fleet, RunDemand, ServiceDemand, WorkerGroup, worker_settings
 from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.uncertainty.parts import MetricInterval, quantile
 from dse.measured.uncertainty.posterior import posterior
+
+if TYPE_CHECKING:
+    from dse.fleet import Cluster, Fleet, RunDemand, ServiceDemand, WorkerGroup
 
 
 class PlanInterval(NamedTuple):
@@ -135,7 +137,7 @@ def cheapest_probabilities(fleets: Sequence[Fleet], demand: ServiceDemand) -> li
 
 def _worker(workers: WorkerGroup, fleet: Fleet, demand: ServiceDemand, at_rate: bool = True) -> Choice:
     """Build the design of a worker, at its share of the rate or, without ``at_rate``, at its requests in flight."""
-    settings = worker_settings(workers, demand, at_rate) | ROLES[workers.role]
+    settings = demand.settings_of(workers, at_rate)
     return choice_of(demand.workload, fleet.accelerator, fleet.software, "serving", workers.devices, **settings)
 
 
