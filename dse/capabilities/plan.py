@@ -42,7 +42,28 @@ def _amount(text: str, flag: str, metavar: str) -> Option:
     return Option(text, flag=flag, metavar=metavar, terminal=str)
 
 
-@capability("Ask")
+#: Options of a service.
+FirstToken = Annotated[
+    _Amount,
+    _amount(
+        "Serving: limit of time to first token: 1s, p95=1s; one of both is needed [default: none].",
+        "--ttft",
+        "[PCT=]TIME",
+    ),
+]
+Token = Annotated[
+    _Amount,
+    _amount(
+        "Serving: limit of time per output token: 30ms, p95=30ms; one of both is needed [default: none].",
+        "--tpot",
+        "[PCT=]TIME",
+    ),
+]
+PromptTokens = Annotated[float, Option("Serving: prompt tokens, mean.", flag="--isl", metavar="N")]
+OutputTokens = Annotated[float, Option("Serving: output tokens, mean.", flag="--osl", metavar="N")]
+
+
+@capability("Serve")
 def plan(
     workload: Workload,
     on: Annotated[
@@ -50,24 +71,10 @@ def plan(
     ],
     serving: Annotated[bool, Option("Plan a service, not a training run.")] = False,
     rate: Annotated[float | None, Option("Serving: requests/s, Poisson [default: none].", metavar="N")] = None,
-    first_token: Annotated[
-        _Amount,
-        _amount(
-            "Serving: limit of time to first token: 1s, p95=1s; one of both is needed [default: none].",
-            "--ttft",
-            "[PCT=]TIME",
-        ),
-    ] = None,
-    token: Annotated[
-        _Amount,
-        _amount(
-            "Serving: limit of time per output token: 30ms, p95=30ms; one of both is needed [default: none].",
-            "--tpot",
-            "[PCT=]TIME",
-        ),
-    ] = None,
-    prompt_tokens: Annotated[float, Option("Serving: prompt tokens, mean.", flag="--isl", metavar="N")] = 1024.0,
-    output_tokens: Annotated[float, Option("Serving: output tokens, mean.", flag="--osl", metavar="N")] = 1024.0,
+    first_token: FirstToken = None,
+    token: Token = None,
+    prompt_tokens: PromptTokens = 1024.0,
+    output_tokens: OutputTokens = 1024.0,
     time: Annotated[
         _Amount, _amount("Training: limit of the run with failures: 30d, 12 h [default: none].", "--in", "TIME")
     ] = None,
@@ -102,7 +109,7 @@ def plan(
         _check_options(of_service, of_training, "--serving", "of training", "leave it out, or leave out --serving")
         if rate is None:
             raise InputError("dse plan --serving", "no --rate", "a rate of requests/s", "add --rate 10")
-        lengths, limits = (prompt_tokens, output_tokens), (_limit(first_token, "--ttft"), _limit(token, "--tpot"))
+        lengths, limits = (prompt_tokens, output_tokens), (limit_of(first_token, "--ttft"), limit_of(token, "--tpot"))
         most = max_devices or _SERVING_DEVICES
         return _service(workload, accelerators, rate, lengths, limits, most, candidates, progress)
     _check_options(of_training, of_service, "no --serving", "of a service", "add --serving")
@@ -137,7 +144,7 @@ def _candidate_settings(settings: SettingsValue, software: str | None, serving: 
 # --- numbers with units
 
 
-def _limit(value: _Amount, option: str) -> tuple[float, str]:
+def limit_of(value: _Amount, option: str) -> tuple[float, str]:
     """Return (seconds, statistic) of a limit: ``1s`` is a mean, ``p95=1s`` has its statistic, None is infinite."""
     from dse.designs import catalog
     from dse.fleet import STATISTICS

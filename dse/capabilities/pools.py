@@ -27,7 +27,7 @@ _KINDS = ("price", "power", "both")
 _ROWS = 8
 
 
-@capability("Ask")
+@capability("Serve")
 def pools(
     specification: Specification,
     output: Annotated[Path | None, Option("File of all whole workers, .csv [default: none].", short="-o")] = None,

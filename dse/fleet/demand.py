@@ -32,6 +32,7 @@ class ServiceDemand(NamedTuple):
     token_statistic: str = "mean"
     software: str = ""  #: stack of every candidate; "": the usual one of each accelerator
     settings: Settings = MappingProxyType({})  #: leaf → value of every candidate
+    further_rates: tuple[float, ...] = ()  #: rates that replicas share too, for the same candidates at other rates
 
     @property
     def metrics(self) -> tuple[str, str]:

@@ -8,7 +8,7 @@ within the limits, for ``R n c`` USD an hour at ``c`` USD per device-hour. Limit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +55,7 @@ class ServicePlan(NamedTuple):
     fleets: list[Fleet]
     without: dict[str, str]
     changes: list[str]
+    designs: Mapping[str, AcceleratorDesigns]  #: accelerator → its designs, which serve other rates and limits too
 
 
 #: Leaf that a plan decides → what states it instead.
@@ -107,20 +108,20 @@ def provision(demand: ServiceDemand, progress: Progress | None = None) -> Servic
         key=lambda fleet: fleet.hourly,
     )
     without |= {name: reason for name, (_, reason) in fleets_and_reasons.items() if reason}
-    return ServicePlan(demand, fleets, without, list(_changes(candidates, demand, fleets)))
+    return ServicePlan(demand, fleets, without, list(_changes(candidates, demand, fleets)), candidates)
 
 
-def _candidates(demand: ServiceDemand, progress: Progress) -> dict[str, _AcceleratorDesigns]:
+def _candidates(demand: ServiceDemand, progress: Progress) -> dict[str, AcceleratorDesigns]:
     """Return accelerator → its designs, and report each that is done."""
-    total, candidates = len(demand.accelerators), dict[str, _AcceleratorDesigns]()
+    total, candidates = len(demand.accelerators), dict[str, AcceleratorDesigns]()
     progress(PlanProgress(0, total, ""))
     for name, replicas in swept_replicas(demand).items():
-        candidates[name] = _AcceleratorDesigns(demand, name, replicas)
+        candidates[name] = AcceleratorDesigns(demand, name, replicas)
         progress(PlanProgress(len(candidates), total, name))
     return candidates
 
 
-class _AcceleratorDesigns:
+class AcceleratorDesigns:
     """Designs of one accelerator, which serve any demand of the same lengths."""
 
     def __init__(self, demand: ServiceDemand, accelerator: str, replicas: dict[str, Any]) -> None:
@@ -137,7 +138,7 @@ class _AcceleratorDesigns:
         )
 
 
-def _changes(candidates: dict[str, _AcceleratorDesigns], demand: ServiceDemand, fleets: list[Fleet]) -> Iterator[str]:
+def _changes(candidates: dict[str, AcceleratorDesigns], demand: ServiceDemand, fleets: list[Fleet]) -> Iterator[str]:
     """Yield what would change the cheapest fleet, a line each: prices, limits, rate; nothing without fleets."""
     if not fleets:
         return
@@ -174,7 +175,12 @@ def _specification(demand: ServiceDemand) -> str:
         "n_devices": sizes,
         "tp": "divisors",
         "request_rate": [
-            *(demand.rate / count for count in _REPLICAS if count <= _MAX_DEVICE_FACTOR * demand.max_devices),
+            *dict.fromkeys(
+                rate / count
+                for rate in (demand.rate, *demand.further_rates)
+                for count in _REPLICAS
+                if count <= _MAX_DEVICE_FACTOR * demand.max_devices
+            ),
             *(demand.rate * factor for factor in _RATE_FACTORS),
         ],
     }

@@ -29,6 +29,7 @@ MODULES = {
     "predict": "predictions",
     "validate": "predictions",
     "serve": "evaluate",
+    "break_even": "break_even",
     "plot_results": "plot",
     "diff": "diff",
     "trace": "trace",
