@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from dse.capabilities.plan import FirstToken, OutputTokens, PromptTokens, Token, limit_of
 from dse.errors import InputError
-from dse.fleet.demand import Fleet, ServiceDemand
 from dse.io import counted, digits, percent
 from dse.reports import Column, Line, Option, Report, Table, capability, caution
 from dse.reports.options import Workload
 from dse.reports.report import NOTHING_FEASIBLE
 
 if TYPE_CHECKING:
-    from dse.fleet.service import ServicePlan
+    from dse.fleet import Fleet, ServicePlan
 
 #: Rates per factor of two that are compared; how often a crossing is narrowed, and by how much each time.
 _STEPS, _ROUNDS, _PARTS = 2, 2, 10
@@ -69,7 +68,7 @@ def break_even(
     At each rate both have their cheapest fleet within the limits of latency, as dse plan --serving finds it, in whole
     devices: costs are steps, so that the cheaper one may change several times. Costs are those of buying and running.
     """
-    from dse.fleet.service import provision
+    from dse.fleet import ServiceDemand, provision
 
     names = on.split(",") if isinstance(on, str) else [name for text in on for name in text.split(",")]
     if len(set(names)) != 2:

@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from dse.designs.neighbours import has_integer_sizes, leaf_text, neighbour_moves
-
 if TYPE_CHECKING:
     from dse.views import Explanation
 
@@ -36,6 +34,7 @@ def best_changes(explanation: Explanation) -> list[Change]:
     import numpy as np
 
     from dse.designs import replace
+    from dse.designs.neighbours import has_integer_sizes, neighbour_moves
     from dse.doors.study import more_is_better
     from dse.measured import evaluate_many
 
@@ -88,5 +87,6 @@ def _is_hardware(parameter: str) -> bool:
 def _move_text(move: Mapping[str, float]) -> str:
     """Return a move as ``--set`` takes it."""
     from dse.designs import short_name
+    from dse.designs.neighbours import leaf_text
 
     return ", ".join(f"{short_name(path)}={leaf_text(path, value)}" for path, value in move.items())

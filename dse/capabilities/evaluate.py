@@ -41,7 +41,7 @@ def evaluate(
     """Explain one design.
 
     Time, memory, energy, money and carbon of a training step, or of requests that are served; what bounds it, and the
-    changes that buy most. --show has each by part, every operator, and what the metric depends on.
+    changes that buy most. Details have each by part, every operator, and what the metric depends on.
     """
     from dse.doors import STUDIES
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.changes import leaf_text
 from dse.capabilities.designs import DesignRequest, request_design
 from dse.io import counted, digits
 from dse.reports import Option, Report, capability, verbatim
@@ -169,6 +168,7 @@ def _missing_options(line: LaunchLine, hardware: str) -> str:
 def _unsupported_texts(line: LaunchLine) -> list[str]:
     """Return a text for each value that the tool has no option for."""
     from dse.designs import short_name
+    from dse.designs.neighbours import leaf_text
 
     return [f"{short_name(path)} = {leaf_text(path, value)}" for path, value in line.unsupported.items()]
 
@@ -197,6 +197,7 @@ def _texts_by_path(settings: Sequence[str], serving: bool) -> dict[str, str]:
 def _argument_remarks(tool_arguments: ArgumentValues, text_by_path: Mapping[str, str]) -> Iterator[str]:
     """Yield remarks on arguments of a tool that do not count: overridden by ``--set``, of other tools, or not read."""
     from dse.designs import leaf_path, leaf_value
+    from dse.designs.neighbours import leaf_text
 
     for name, value in tool_arguments.settings.items():
         text = text_by_path.get(path := leaf_path(name))
@@ -219,6 +220,7 @@ def _number(text: str) -> Any:
 def _setting_text(path: str, value: float) -> str:
     """Format the value of a leaf as ``--set`` reads it, with its unit."""
     from dse.designs import all_leaves
+    from dse.designs.neighbours import leaf_text
 
     units = all_leaves()[path]["units"]
     return leaf_text(path, value) + ("" if units == "1" else units)

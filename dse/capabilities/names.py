@@ -57,7 +57,7 @@ def names(
     if kind is None:
         return _overview(studies)
     if kind not in list(NameKind):
-        problem = unknown_name("dse list kind", kind, [*NameKind], "names")
+        problem = unknown_name("dse list kind", kind, [known.value for known in NameKind], "names")
         problem.fix = _catalogue_fix(kind) or problem.fix
         raise problem
     table = listing(kind, pattern, studies)

@@ -400,6 +400,16 @@ def carbon_assumption(metrics: Mapping[str, float], design: Design) -> str:
     return f"embodied carbon of the dies: {carbon} = {rule}; made.logic_area is not stated" if rule else ""
 
 
+def _clock_scalar(design: Design) -> tuple[Scalar, None]:
+    """Return the nominal clock of a generated chip, Hz, and None, as of a function of scalars."""
+    from dse.model import generated
+
+    return generated(design).system.accelerator.power.nominal_clock, None
+
+
+_clock = ScalarFunction(_clock_scalar, "nominal clock")
+
+
 def clock_note(clocks: Mapping[str, float], design: Design) -> str:
     """Return a note on core clocks below the nominal one, as text with a space before it, empty where none is.
 
@@ -407,11 +417,8 @@ def clock_note(clocks: Mapping[str, float], design: Design) -> str:
         clocks: what runs at a clock, in words → the clock in Hz.
         design: design that they are of.
     """
-    if design.system.accelerator.is_generated:
-        from dse.model import generated
-
-        design = generated(design)
-    nominal = float(design.system.accelerator.power.nominal_clock)
+    is_generated = design.system.accelerator.is_generated
+    nominal = float(_clock(design)[0] if is_generated else design.system.accelerator.power.nominal_clock)
     lower = {name: hertz for name, hertz in clocks.items() if hertz < (1.0 - _EQUAL_CLOCKS) * nominal}
     texts = [f"{quantity(hertz, 'Hz')}{name and f' in {name}'}" for name, hertz in lower.items()]
     return f" Clock of the cores: {', '.join(texts)} of {quantity(nominal, 'Hz')} nominal." if texts else ""

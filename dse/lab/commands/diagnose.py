@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from dse.capabilities import tables
-from dse.capabilities.changes import leaf_text
 from dse.errors import InputError
 from dse.io import check_output, counted, percent, seconds
 from dse.io.quantities import gib
@@ -332,6 +331,7 @@ def _change_sections(diagnosis: Diagnosis, advice: Advice, detail: str, suffix: 
 def _settings_text(values: Mapping[str, float]) -> str:
     """Return a change of leaves as ``--set`` takes it."""
     from dse.designs import leaf_path
+    from dse.designs.neighbours import leaf_text
 
     return ", ".join(f"{name}={leaf_text(leaf_path(name), value)}" for name, value in values.items())
 

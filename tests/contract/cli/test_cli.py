@@ -128,7 +128,7 @@ def test_help_has_five_panels_with_every_command(command):
     panels = dict(re.findall(r"^(\w[\w ]*):\n((?:  .*\n)+)", f"Ask:{text}", re.MULTILINE))
     assert [*panels] == ["Ask", "Serve", "Compare with reality", "Show", "Manage"]
     listed = [line.split()[0] for rows in panels.values() for line in rows.splitlines() if line[2] != " "]
-    assert sorted(listed) == sorted(typer.main.get_command(app).commands) and len(listed) == 26
+    assert sorted(listed) == sorted(typer.main.get_command(app).commands) and len(listed) == 28
 
 
 SEVERAL = ["tp=8,pp=2", "tp=8, pp=2", "tp=8;pp=2", "tp=8 pp=2", "tp=8 , pp = 2"]
@@ -162,8 +162,8 @@ def test_several_settings_in_one_are_told_to_repeat_the_option(command, line, te
 
 def test_commas_within_a_value_are_its_own(tmp_path):
     """Remarks with equality signs, and files whose names have one."""
-    from dse.capabilities.settings import check_one_per_option, split_setting
     from dse.capabilities.tables import RunCells
+    from dse.reports.settings import check_one_per_option, split_setting
 
     assert split_setting("precision=fp8, delayed", "--set") == ("precision", "fp8, delayed")
     assert split_setting("memory.bandwidth = 6,5 TB/s", "--set") == ("memory.bandwidth", "6,5 TB/s")
