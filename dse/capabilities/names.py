@@ -35,6 +35,7 @@ def names(
             "What to list [default: how many there are of each].",
             is_argument=True,
             metavar="leaves|metrics|axes|constraints|columns",
+            choices=tuple(NameKind),
         ),
     ] = None,
     pattern: Annotated[

@@ -113,6 +113,8 @@ def _parameter(parameter: BoundOption) -> inspect.Parameter:
     shared: dict[str, Any] = {"help": option.help, "metavar": option.metavar or None}
     if option.low is not None or option.high is not None:
         shared |= {"min": option.low, "max": option.high}
+    if option.choices:
+        shared["autocompletion"] = lambda incomplete: [text for text in option.choices if text.startswith(incomplete)]
     kind = parameter.type if option.terminal is None else option.terminal
     default = inspect.Parameter.empty if parameter.terminal_default is REQUIRED else parameter.terminal_default
     if option.terminal is not None and default is None:

@@ -142,8 +142,17 @@ def coverage(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 def compare(paths: str | Path | Sequence[str | Path], cells: Mapping[str, str] | None = None) -> list[Comparison]:
     """Compare the measured figures of tables with their predictions, training steps first, else in order.
 
-    A configuration counts once per kind of figure: a time before a rate before a FLOP count. ``cells`` fill those that
-    rows leave empty (:func:`dse.measured.filling.cells_of`).
+    A configuration counts once per kind of figure: a time before a rate before a FLOP count.
+
+    Args:
+        paths: one CSV file, or several.
+        cells: column → text, which fills cells that rows leave empty (:func:`dse.measured.filling.cells_of`).
+
+    Returns:
+        One comparison per measured figure, with its baseline; what cannot be predicted has the reason.
+
+    Raises:
+        InputError: for a file that cannot be read.
 
     >>> errors = report(compare("tests/published/narayanan_2021.csv"))
     >>> errors["all"]["step_time"]["predicted"], errors["all"]["step_time"]["mape"] < 0.05

@@ -205,6 +205,17 @@ def capability(
         door: ``module:function`` that takes a design in its place: ``dse.evaluate(design)`` is pure.
         returns: what the function returns in Python: "" for the report, ``dataset`` for that of the report where it
             has one, whose ``.dse.report`` is the report.
+
+    Returns:
+        The decorator.
+
+    >>> from typing import Annotated
+    >>> from dse.reports import Option, Report, capability
+    >>> def double(number: Annotated[float, Option("A number.")]) -> Report:
+    ...     return Report({"double": 2.0 * number})
+    >>> double.__annotations__ = {"number": Annotated[float, Option("A number.")], "return": Report}
+    >>> capability("Ask")(double)(number=4)["double"]
+    8.0
     """
 
     def decorate(function: Callable[..., Report]) -> Callable[..., Any]:

@@ -35,6 +35,7 @@ class Option:
     local: str = ""  #: reason why HTTP and MCP do not have it; a file says so by its type
     remote: Any = REQUIRED  #: value that it has there, by default its default
     environment: str = ""  #: environment variable that a command line reads
+    choices: tuple[str, ...] = ()  #: values that shells complete
     instead: tuple[str, ...] = ()  #: of a switch: words of the command that runs in place of this one
 
 
