@@ -48,7 +48,7 @@ def predict(
     """Predict every row of a table.
 
     A row needs at least a model, a gpu (or a system), n_gpus, global_batch and seq_len; --columns lists all columns,
-    with what holds for a row that leaves one empty, and -w, -s, -n, --software and --set state it for all such rows.
+    with what holds for a row that leaves one empty; options state values for all such rows.
     The columns of the table are kept. Added are pred_<metric> in SI units, completed (what the row left open, with the
     value taken), pred_note, and skipped (why there is none).
 
@@ -101,7 +101,7 @@ def validate(
 
     Errors by source and metric; --show figures has every comparison. The tables have the columns of dse predict, and
     measured figures: metric, value and unit, or columns such as iteration_ms_measured; --columns lists them. With
-    --profile the files are those of tools. -w, -s, -n, --software and --set state what rows or files leave out.
+    --profile the files are those of tools. Options of a design state what rows or files leave out.
 
     A bad row never stops the file. Exit status 1 when no figure is predicted.
     """

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import dse
-from dse.capabilities import capabilities
 from dse.cli import app
 from dse.errors import InputError
+from dse.reports.registry import capabilities
 
 ROW = {
     "model": "llama-3-8b", "system": "eos", "n_gpus": "8", "tp": "2", "pp": "1", "micro_batch": "1", "vp": "1",

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 import dse
-from dse.capabilities import capabilities
 from dse.cli import app
 from dse.cli.service.worker import answer
 from dse.errors import InputError, Notice
+from dse.reports.registry import capabilities
 from dse.reports.terminal import plain_text
 
 ROWS = [

@@ -17,10 +17,12 @@ import typer
 from hypothesis import given, settings, strategies as st
 from rich.text import Text
 
-from dse.cli import app, show
+from dse.cli import app
 from dse.errors import visible
 from dse.io import terminal
 from dse.io.terminal import TerminalConsole, VisibleStream
+from dse.reports import Column, Table
+from dse.reports.terminal import print_table
 from tests.conftest import slow
 from tests.unit.measured import profiles
 
@@ -266,7 +268,8 @@ def _by_console(text: str) -> str:
 
 def _by_table(text: str) -> str:
     out = io.StringIO()
-    show.print_table(TerminalConsole(file=out, width=80), ["name", text], [[text, "1"]], left=["name"])
+    table = Table("table", [Column("name", "name", left=True), Column(text, "value")], [{"name": text, "value": 1}])
+    print_table(TerminalConsole(file=out, width=80), table)
     return out.getvalue()
 
 

@@ -126,6 +126,7 @@ def test_a_chip_of_ten_lines(folder):
         ("stacks = 6", "", "chip.stacks"),
     ],
 )
+@pytest.mark.filterwarnings("ignore::dse.errors.Notice")  # of the same file, which another scan meets first
 def test_what_is_wrong_with_a_chip_is_told(folder, old, new, told):
     (folder / "accelerators" / "mine.toml").write_text(CHIP.replace(old, new))
     with pytest.raises(InputError) as caught:

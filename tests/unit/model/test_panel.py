@@ -71,7 +71,7 @@ GUARDS = {
 
 
 #: Constants that a table of the same module holds.
-TABLED = {"formats._FOUR_BIT", "formats._BY_ROW"}
+TABLED = {"recipes._FOUR_BIT", "recipes._BY_ROW"}
 
 
 def modules() -> list[types.ModuleType]:

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import dse
 from benchmarks.diagnosis.faults import FAULTS
 from benchmarks.diagnosis.scores import score
-from dse.capabilities.changes import neighbour_moves
 from dse.cli import app
+from dse.designs.neighbours import neighbour_moves
 from dse.errors import InputError
 from dse.lab.evidence.causes import explain
 from dse.lab.evidence.changes import advise
