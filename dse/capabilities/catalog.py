@@ -57,7 +57,7 @@ def show(
 ) -> Report:
     """Show the values of an entry, with their sources and confidence.
 
-    Long records, such as rates of kernels, are details: --show all prints every value.
+    Long records, such as rates of kernels, are details, which all prints.
     """
     entries = _entries(name, kind, folder)
     keys = ("kind", "slug", "name", "aliases", "note", "values")

@@ -107,6 +107,8 @@ class Expression:
         >>> parse("cost_per_run / goodput_fraction", "objective", TRAINING).units
         'USD'
         """
+        if (metric := self.text.strip()) in self.study.units:  # Hz, where others have s-1
+            return self.study.units[metric]
         return catalog.unit_text(Reading(self.study, lambda _: 1.0, self.where).dimension(_tree(self.text)) or {})
 
     @property

@@ -41,7 +41,7 @@ def measure(
     Worth is how much the expected loss of the decision falls, with normal errors where dse decide draws fat tails.
     Considered are kernels and collectives of the designs on the machine at hand, and training steps or engines as large
     as the machine. Each has the line that measures it and the row of the table that dse calibrate --add reads back:
-    the first is shown, --show lines has all. Exit status 1 where no measurement lowers the loss.
+    the first is shown, the detail lines has all. Exit status 1 where no measurement lowers the loss.
     """
     from dse.designs import accelerator_of, catalog
     from dse.lab.decide import Belief, Machine, measurement_offer, measurement_order

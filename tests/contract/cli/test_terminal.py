@@ -109,6 +109,8 @@ DESIGN = "-w bad-model -s bad-cluster --set tp=2"
 LINES = {
     "evaluate": [DESIGN, f"{DESIGN} --json", "-w bad-model -s bad-chip --set tp=64",
                  "-w bad-model -s bad-chip --serving"],
+    "serve": ["-w bad-model -s bad-chip"],
+    "break-even": ["-w llama-3-8b --on bad-chip --on h100 --tpot 30ms --from 1 --to 2"],
     "run": ["sweep.toml --no-figure -o run.nc --force", "wrong.toml"],
     "search": ["search.toml --no-figure -o search.nc --force"],
     "decide": ["bad-chip h100 -w bad-model --set n_devices=2", "a.nc"],
