@@ -99,8 +99,8 @@ def validate(
 ) -> Report:
     """Compare predictions with measurements.
 
-    Errors by source and metric; the detail figures has every comparison. The tables have the columns of dse predict, and
-    measured figures: metric, value and unit, or columns such as iteration_ms_measured; --columns lists them. With
+    Errors by source and metric; the detail figures has every comparison. The tables have the columns of dse predict,
+    and measured figures: metric, value and unit, or columns such as iteration_ms_measured; --columns lists them. With
     --profile the files are those of tools. Options of a design state what rows or files leave out.
 
     A bad row never stops the file. Exit status 1 when no figure is predicted.

@@ -63,7 +63,7 @@ def calibrate(
 
     Parameters of software stacks are fitted to training steps. In a source checkout, parameters of chips and networks
     are fitted to kernels or power limits, and those of engines to tables of serving. With --profile the files are those
-    of tools, and -w, -s, -n, --software and --set state what they leave out.
+    of tools, and options of a design state what they leave out.
 
     Where -o is a folder, a stack of your own is fitted to a few runs: at most eight numbers, from those of the stack
     that the rows name. It is written to FOLDER/software/NAME.toml, and is a stack as any other with DSE_CATALOG=FOLDER.
