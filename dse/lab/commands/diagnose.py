@@ -68,8 +68,8 @@ def diagnose(
     kernel by kernel: what is slower than predicted, in seconds, with its evidence (a clock, kernels, recompute, links,
     a slow rank, the host, the order of the pipeline). Traces of several ranks of one step are given together: ranks of
     a stage show which of them is slow. Then the changes of mapping or options that shorten the step most, with the 80 %
-    interval of their gains. Of several steps it prints one line each; the detail steps has all. Exit status 1 when no step
-    is predicted.
+    interval of their gains. Of several steps it prints one line each; the detail steps has all. Exit status 1 when no
+    step is predicted.
     """
     from dse.lab import evidence
     from dse.measured import Skip, read_cases
