@@ -29,7 +29,7 @@ _SPARE = ("tp", "pp", "micro_batch", "global_batch", "seq_len", "isl", "osl", "b
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][-+]?\d+)?")
 
 
-@capability("Compare with reality")
+@capability("Ask")
 def predict(
     cases: tables.Cases,
     output: Annotated[Path | None, Option("CSV file to write.", short="-o", terminal=Path, is_needed=True)] = None,

@@ -82,7 +82,7 @@ def interval_text(ends: Sequence[float], name: str, study: Study) -> str:
     """Format the ends of an interval, with the unit once where both have the same."""
     low, high = (metric_text(end, name, study) for end in ends)
     low_number, _, low_units = low.partition(" ")
-    return f"{low_number} to {high}" if low_units and high.endswith(f" {low_units}") else f"{low} to {high}"
+    return f"{low_number} to {high}" if low_units and high.partition(" ")[2] == low_units else f"{low} to {high}"
 
 
 # --- the short answer
