@@ -115,6 +115,9 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         os.environ.setdefault(f"JAX_{name}", str(value))
     os.environ.pop("DSE_CATALOG", None)
+    os.environ.pop(
+        "COLUMNS", None
+    )  # set for workers of pytest-xdist: tables are as wide as in a pipe, unless a test says so
     from dse.io import fuse_outputs
 
     fuse_outputs()
