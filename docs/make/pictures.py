@@ -19,6 +19,9 @@ from dse.reports.terminal import recorded
 #: Columns of the terminal, and pixels of a notebook's cell.
 COLUMNS, CELL = 80, 760
 
+#: Pictures that are shown as cells, too.
+CELLS = ("evaluate",)
+
 
 def reports() -> dict[str, tuple[str, Report]]:
     """Name of a picture → the command, and what it answers."""
@@ -49,13 +52,14 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": 980, "height": 400}, device_scale_factor=1.5)
+        page = browser.new_page(viewport={"width": 980, "height": 400}, device_scale_factor=1.2)
         for name, (command, report) in reports().items():
             page.set_content(terminal(command, report))
             page.locator("svg").first.screenshot(path=folder / f"{name}.png")
             cell = f'<div style="width:{CELL}px;padding:12px;font:13px/1.4 system-ui">{report.to_html()}</div>'
             page.set_content(cell)
-            page.locator("div").first.screenshot(path=folder / f"{name}_cell.png")
+            if name in CELLS:
+                page.locator("div").first.screenshot(path=folder / f"{name}_cell.png")
         browser.close()
 
 
