@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 
 import dse
@@ -18,6 +20,9 @@ from dse.reports.terminal import recorded
 
 #: Columns of the terminal, and pixels of a notebook's cell.
 COLUMNS, CELL = 80, 760
+
+#: Colours of a picture.
+COLOURS = 16
 
 #: Pictures that are shown as cells, too.
 CELLS = ("evaluate",)
@@ -44,6 +49,11 @@ def terminal(command: str, report: Report) -> str:
     return console.export_svg(title=command, theme=DEFAULT_TERMINAL_THEME)
 
 
+def save(picture: bytes, file: Path) -> None:
+    """Write a picture with few colours."""
+    Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLOURS).save(file, optimize=True)
+
+
 def main() -> None:
     """Write the pictures."""
     from playwright.sync_api import sync_playwright
@@ -55,11 +65,11 @@ def main() -> None:
         page = browser.new_page(viewport={"width": 980, "height": 400}, device_scale_factor=1.2)
         for name, (command, report) in reports().items():
             page.set_content(terminal(command, report))
-            page.locator("svg").first.screenshot(path=folder / f"{name}.png")
+            save(page.locator("svg").first.screenshot(), folder / f"{name}.png")
             cell = f'<div style="width:{CELL}px;padding:12px;font:13px/1.4 system-ui">{report.to_html()}</div>'
             page.set_content(cell)
             if name in CELLS:
-                page.locator("div").first.screenshot(path=folder / f"{name}_cell.png")
+                save(page.locator("div").first.screenshot(), folder / f"{name}_cell.png")
         browser.close()
 
 
