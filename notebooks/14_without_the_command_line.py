@@ -61,6 +61,9 @@ best = dse.run("example:megatron_1t_4096_a100", keep="top:100", output=folder / 
 best.dse.table(5)
 
 # %%
+figure = dse.plot.breakdown(best)
+
+# %%
 small = dse.run(
     workload={"name": "llama-3-8b", "global_batch": 256},
     system={"name": "eos", "n_devices": 64},
@@ -71,6 +74,9 @@ small.dse.best("tp").step_time.to_series()
 
 # %%
 small.dse.front("step_time", "peak_memory")[["step_time", "peak_memory"]].to_dataframe().head()
+
+# %%
+figure = dse.plot.pareto(small)
 
 # %% [markdown]
 # ## What serves that, cheapest?
