@@ -61,7 +61,7 @@ best = dse.run("example:megatron_1t_4096_a100", keep="top:100", output=folder / 
 best.dse.table(5)
 
 # %%
-figure = dse.plot.breakdown(best)
+dse.plot.breakdown(best)
 
 # %%
 small = dse.run(
@@ -76,7 +76,7 @@ small.dse.best("tp").step_time.to_series()
 small.dse.front("step_time", "peak_memory")[["step_time", "peak_memory"]].to_dataframe().head()
 
 # %%
-figure = dse.plot.pareto(small)
+dse.plot.pareto(small)
 
 # %% [markdown]
 # ## What serves that, cheapest?
