@@ -193,5 +193,5 @@ def test_the_model_is_the_same():
 
     plainly, _ = recording.trace(plain, base)
     assert len(plainly.equations) <= 3_511
-    assert len(found.equations) <= 3_511 + 110 + 344
+    assert len(found.equations) <= 3_511 + 110 + 345  # the last of energy: the clock that is reached
     assert len(found.equations) < 0.62 * len(jax.make_jaxpr(dse.evaluate)(base).eqns)
