@@ -54,7 +54,10 @@ class Crossing(NamedTuple):
 @capability("Serve", "break-even")
 def break_even(
     workload: Workload,
-    on: Annotated[Sequence[str], Option("Two accelerators, one option each.", flag="--on", terminal=list[str])],
+    on: Annotated[
+        str | Sequence[str],
+        Option("Two accelerators, one option each, or joined by a comma.", flag="--on", terminal=list[str]),
+    ],
     low: Annotated[float, Option("Lowest rate, requests/s.", flag="--from", low=1e-3, high=1e6)] = 0.1,
     high: Annotated[float, Option("Highest rate, requests/s.", flag="--to", low=1e-3, high=1e6)] = 100.0,
     first_token: FirstToken = None,

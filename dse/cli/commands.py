@@ -7,7 +7,7 @@ import inspect
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 import typer
 
@@ -196,6 +196,8 @@ def read_request(path: Path, capability: Capability) -> dict[str, Any]:
                 f"{name}={str(inner).lower() if isinstance(inner, bool) else inner}"
                 for name, inner in _leaves(value).items()
             ]
+        if isinstance(value, str) and get_origin(by_key[key].option.terminal) is list:
+            value = [value]  # one of an option that may be repeated
         values[by_key[key].name] = value
     return values
 

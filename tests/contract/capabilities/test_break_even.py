@@ -68,5 +68,5 @@ def test_a_table_is_whole_on_narrow_terminals_and_left_out_without_rates():
     words = "break-even -w llama-3-8b --on b200 --on h100 --tpot 30ms --from 4 --to 8".split()  # noqa: SIM905
     lines = CliRunner().invoke(app, words, env={"COLUMNS": "80"}).stdout.splitlines()
     assert max(map(len, lines)) <= 80 and sum(line.startswith("requests/s") for line in lines) == 1
-    report = dse.break_even("llama-3-8b", ["b200", "h100"], token=1e-6, low=1, high=2)
+    report = dse.break_even("llama-3-8b", "b200,h100", token=1e-6, low=1, high=2)
     assert report.status == 1 and not report.tables

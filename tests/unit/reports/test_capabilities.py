@@ -115,6 +115,13 @@ def test_options_may_stand_in_a_file(tmp_path):
     assert found.exit_code == 2 and "number" in found.stderr
 
 
+def test_one_value_of_an_option_that_repeats_may_be_a_text_in_a_file(tmp_path):
+    file = tmp_path / "request.json"
+    file.write_text('{"number": 1, "on": "a", "set": "tp=8"}')
+    found = json.loads(invoked("--request", str(file), "--json").stdout)
+    assert (found["names"], found["settings"]) == (["a"], ["tp=8"])
+
+
 def test_leaves_with_dots_in_a_file_are_leaves(tmp_path):
     file = tmp_path / "request.toml"
     file.write_text("number = 1\n[set]\ntp = 8\nmemory.bandwidth = '4 TB/s'\n")
