@@ -103,8 +103,8 @@ def break_even(
                 left, right = next(
                     pair for pair in itertools.pairwise(steps) if pair[0].is_first_cheaper != pair[1].is_first_cheaper
                 )
-            names = (first, second) if left.is_first_cheaper else (second, first)
-            crossings.append(Crossing(right.rate, *names, min(right.first, right.second)))
+            below, above = (first, second) if left.is_first_cheaper else (second, first)
+            crossings.append(Crossing(right.rate, below, above, min(right.first, right.second)))
     document = {"demand": demand, "from": low, "to": high, "rates": rows, "break_even": crossings}
     status = 0 if rows else NOTHING_FEASIBLE
     notes = [caution(f"{name}: {reason}") for name, reason in plan.without.items()]

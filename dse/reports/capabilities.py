@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from dse.errors import InputError, unknown_name
+from dse.errors import InputError, nearest, unknown_name
 from dse.io.attachments import attach
 from dse.reports.options import REQUIRED, BoundOption, parameters_of
 from dse.reports.report import Report
@@ -135,7 +135,14 @@ class Capability:
         for parameter in self.parameters:
             if parameter.option.python and isinstance(values.get(parameter.name), str):  # the path of a document
                 values[parameter.name] = Path(values[parameter.name])
-        return self.function(**self._checked(self.keywords, values, f"dse.{self.python}"))
+        checked = self._checked(self.keywords, values, f"dse.{self.python}")
+        try:
+            return self.function(**checked)
+        except InputError as error:  # a misspelt option is gathered too
+            misspelt = next((keyword for keyword in gathered if error.got == repr(keyword)), "")
+            if not (misspelt and nearest(misspelt, names)):
+                raise
+            raise unknown_name(f"dse.{self.python}", misspelt, names, "options") from None
 
     def answer(self, request: Mapping[str, Any]) -> Report:
         """Return the report of a request of HTTP or MCP, or of a file.
