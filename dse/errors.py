@@ -244,5 +244,9 @@ def unknown_name(where: str, name: str, known: Iterable[str], what: str, command
     close = [ours for ours in ELSEWHERE.get(plain(name), ()) if ours in known] or nearest(name, known)
     allowed = ", ".join(known[:12]) + (f" … ({len(known)} in all)" if len(known) > 12 else "")
     allowed = f"{what}: see {command}" if command else allowed
-    fix = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"pick one of the {what} listed"
+    fix = (
+        f"did you mean {' or '.join(repr(c) for c in close)}?"
+        if close
+        else f"pick one of the {what} {'that it lists' if command else 'listed'}"
+    )
     return InputError(where, repr(name), allowed, fix)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from dse.capabilities.plan import FirstToken, OutputTokens, PromptTokens, Token, limit_of
 from dse.errors import InputError
-from dse.io import counted, digits, percent
+from dse.io import digits, percent
 from dse.reports import Column, Line, Option, Report, Table, capability, caution
 from dse.reports.options import Workload
 from dse.reports.report import NOTHING_FEASIBLE
@@ -54,24 +54,29 @@ class Crossing(NamedTuple):
 @capability("Serve", "break-even")
 def break_even(
     workload: Workload,
-    on: Annotated[Sequence[str], Option("Two accelerators, one option each.", flag="--on", terminal=list[str])],
+    on: Annotated[
+        str | Sequence[str],
+        Option("Two accelerators, one option each, or joined by a comma.", flag="--on", terminal=list[str]),
+    ],
     low: Annotated[float, Option("Lowest rate, requests/s.", flag="--from", low=1e-3, high=1e6)] = 0.1,
     high: Annotated[float, Option("Highest rate, requests/s.", flag="--to", low=1e-3, high=1e6)] = 100.0,
     first_token: FirstToken = None,
     token: Token = None,
     prompt_tokens: PromptTokens = 1024.0,
     output_tokens: OutputTokens = 1024.0,
-    max_devices: Annotated[int, Option("Maximum number of devices.", metavar="N", low=1)] = 4096,
+    max_devices: Annotated[int, Option("Maximum number of devices.", metavar="N", low=1)] = 512,
 ) -> Report:
     """Find the load at which the fleets of two accelerators cost the same.
 
     At each rate both have their cheapest fleet within the limits of latency, as dse plan --serving finds it, in whole
     devices: costs are steps, so that the cheaper one may change several times. Costs are those of buying and running.
     """
+    from dse.designs.catalog import resolve
     from dse.fleet import ServiceDemand, provision
 
     names = on.split(",") if isinstance(on, str) else [name for text in on for name in text.split(",")]
-    if len(set(names)) != 2:
+    slugs = {resolve("accelerator", name, "--on") for name in names} if len(names) == 2 else set()
+    if len(slugs) != 2:
         raise InputError("--on", ", ".join(names) or "none", "two accelerators", "write --on h100 --on b200")
     if not low < high:
         raise InputError("--from, --to", f"{low:g}, {high:g}", "a rate, and a higher one", "write --from 1 --to 100")
@@ -98,14 +103,18 @@ def break_even(
                 left, right = next(
                     pair for pair in itertools.pairwise(steps) if pair[0].is_first_cheaper != pair[1].is_first_cheaper
                 )
-            names = (first, second) if left.is_first_cheaper else (second, first)
-            crossings.append(Crossing(right.rate, *names, min(right.first, right.second)))
+            below, above = (first, second) if left.is_first_cheaper else (second, first)
+            crossings.append(Crossing(right.rate, below, above, min(right.first, right.second)))
     document = {"demand": demand, "from": low, "to": high, "rates": rows, "break_even": crossings}
     status = 0 if rows else NOTHING_FEASIBLE
     notes = [caution(f"{name}: {reason}") for name, reason in plan.without.items()]
     return Report(
         document,
-        [*_lines(crossings, rows, (first, second), (low, high)), *notes, _table(rows, first, second)],
+        [
+            *_lines(crossings, rows, (first, second), (low, high)),
+            *notes,
+            *([_table(rows, first, second)] if rows else []),
+        ],
         status=status,
     )
 
@@ -152,8 +161,8 @@ def _table(rows: Sequence[CostAtRate], first: str, second: str) -> Table:
 
     columns = [
         Column("requests/s", "rate", digits), Column(f"{first} USD/h", "first", text),
-        Column("devices", "first_devices", lambda n: counted(n, "device")), Column(f"{second} USD/h", "second", text),
-        Column("devices", "second_devices", lambda n: counted(n, "device")),
-        Column("second over first", "second_over_first", percent),
+        Column("devices", "first_devices", "{:,}".format), Column(f"{second} USD/h", "second", text),
+        Column("devices", "second_devices", "{:,}".format),
+        Column("second over first", "second_over_first", percent, spare=True),
     ]  # fmt: skip
     return Table("rates", columns, rows)

@@ -7,7 +7,7 @@ import inspect
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 import typer
 
@@ -72,6 +72,9 @@ def command(capability: Capability) -> Any:
         request: Path | None = None,
         **values: Any,
     ) -> int:
+        chosen = [name for name, is_on in (("--json", as_json), ("--csv", as_csv), ("--html", as_html)) if is_on]
+        if len(chosen) > 1:  # before anything is computed
+            raise InputError("options", " and ".join(chosen), "one of --json, --csv and --html", "leave the others out")
         for name, document in documents.get(request, {}).items():
             if values[name] == request:  # the command line names no other
                 values[name] = document
@@ -148,12 +151,10 @@ def _print(report: Report, shown: list[str], as_json: bool, as_csv: bool, as_htm
     """Print a report by the renderer that the options name; its notes go to standard error."""
     from dse.reports import terminal
 
-    chosen = [name for name, is_on in (("--json", as_json), ("--csv", as_csv), ("--html", as_html)) if is_on]
-    if len(chosen) > 1:
-        raise InputError("options", " and ".join(chosen), "one of --json, --csv and --html", "leave the others out")
-    if not chosen:
+    if not (as_json or as_csv or as_html):
         terminal.print_report(report, shown)
         return
+    report.selected(shown)  # an unknown detail is an error of every renderer
     for text in report.notes:
         terminal.note(text)
     if as_json:
@@ -192,7 +193,19 @@ def read_request(path: Path, capability: Capability) -> dict[str, Any]:
             raise unknown_name(str(path), key, by_key, "options")
         if isinstance(value, dict) and by_key[key].option.python is None:  # leaves
             value = [
-                f"{name}={str(inner).lower() if isinstance(inner, bool) else inner}" for name, inner in value.items()
+                f"{name}={str(inner).lower() if isinstance(inner, bool) else inner}"
+                for name, inner in _leaves(value).items()
             ]
+        if isinstance(value, str) and get_origin(by_key[key].option.terminal) is list:
+            value = [value]  # one of an option that may be repeated
         values[by_key[key].name] = value
     return values
+
+
+def _leaves(document: dict[str, Any]) -> dict[str, Any]:
+    """Return values by dotted name: TOML reads ``memory.bandwidth = …`` as a dictionary in one."""
+    leaves: dict[str, Any] = {}
+    for name, value in document.items():
+        inner = {f"{name}.{rest}": leaf for rest, leaf in _leaves(value).items()} if isinstance(value, dict) else {}
+        leaves |= inner or {name: value}
+    return leaves

@@ -10,13 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from dse.errors import InputError, unknown_name
+from dse.errors import InputError, nearest, unknown_name
 from dse.io.attachments import attach
 from dse.reports.options import REQUIRED, BoundOption, parameters_of
 from dse.reports.report import Report
 
 #: Beginning of the parts of a docstring that are of Python alone.
 _OF_PYTHON = re.compile(r"\n\n(?:Args|Returns|Raises):\n|\n\n>>> ")
+
+#: Beginning of a type of fault of pydantic → what is allowed, in words.
+_KINDS = {
+    "string_": "a text",
+    "dict_": "a dictionary",
+    "mapping_": "a dictionary",
+    "list_": "a list",
+    "sequence_": "a list",
+    "int_": "a whole number",
+    "float_": "a number",
+    "bool_": "true or false",
+}
 
 #: Largest number of items of a list in a request.
 MOST_ITEMS = 2_000
@@ -123,7 +135,14 @@ class Capability:
         for parameter in self.parameters:
             if parameter.option.python and isinstance(values.get(parameter.name), str):  # the path of a document
                 values[parameter.name] = Path(values[parameter.name])
-        return self.function(**self._checked(self.keywords, values, f"dse.{self.python}"))
+        checked = self._checked(self.keywords, values, f"dse.{self.python}")
+        try:
+            return self.function(**checked)
+        except InputError as error:  # a misspelt option is gathered too
+            misspelt = next((keyword for keyword in gathered if error.got == repr(keyword)), "")
+            if not (misspelt and nearest(misspelt, names)):
+                raise
+            raise unknown_name(f"dse.{self.python}", misspelt, names, "options") from None
 
     def answer(self, request: Mapping[str, Any]) -> Report:
         """Return the report of a request of HTTP or MCP, or of a file.
@@ -143,6 +162,8 @@ class Capability:
         """Return parameter → checked value of the options that are given; raise an InputError for others."""
         import pydantic
 
+        if not isinstance(values, Mapping):
+            raise InputError(where, repr(values)[:200], "options by name", "write them as a dictionary, or one object")
         try:
             checked = model.model_validate(dict(values))
         except pydantic.ValidationError as error:
@@ -152,11 +173,26 @@ class Capability:
             fields = {field.alias or name: field for name, field in model.model_fields.items()}
             if fault["type"] == "extra_forbidden":
                 raise unknown_name(where, place, fields, "options") from None
-            about = str(fields[str(fault["loc"][0])].description)
+            name = str(fault["loc"][0])
+            about = str(fields[name].description)
             if fault["type"] == "missing":
                 raise InputError(f"{where}: {place}", "none", about, "add it") from None
-            raise InputError(f"{where}: {place}", repr(fault["input"])[:200], fault["msg"], about) from None
+            alike = [one for one in faults if one["loc"][0] == name]  # one for each member of a union
+            allowed = " or ".join(dict.fromkeys(map(_allowed, alike)))
+            raise InputError(f"{where}: {name}", repr(fault["input"])[:200], allowed, about) from None
         return {name: getattr(checked, name) for name in checked.model_fields_set}
+
+
+def _allowed(fault: Mapping[str, Any]) -> str:
+    """Return in words what pydantic would have allowed in the place of a fault.
+
+    >>> _allowed({"type": "int_parsing", "msg": "Input should be a valid integer"})
+    'a whole number'
+    """
+    kind = str(fault["type"])
+    if kind == "is_instance_of":
+        kind = f"{fault['ctx']['class'].lower()}_"
+    return next((text for start, text in _KINDS.items() if kind.startswith(start)), str(fault["msg"]))
 
 
 def _plain(kind: Any) -> Any:

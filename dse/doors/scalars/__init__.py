@@ -18,7 +18,7 @@ import numpy as np
 
 from dse.doors.scalars.operations import Operations, UnknownPrimitiveError, lower_equations
 from dse.doors.scalars.slopes import gradient
-from dse.errors import Notice
+from dse.errors import InputError, Notice
 from dse.io import cache
 from dse.io.environment import default_precision, jax_version, software_versions
 from dse.io.files import folder_digest, folder_of
@@ -245,6 +245,13 @@ def _jax_fallback_note(primitive: str) -> str:
     )
 
 
+def _check_design(design: object, where: str) -> None:
+    """Raise an InputError for anything but a design."""
+    if not isinstance(design, Design):
+        fix = f"write {where}(dse.design(…)), or name both: workload, system"
+        raise InputError(where, repr(design)[:200], "a design, or names", fix)
+
+
 def evaluate(design: Design) -> Metrics:
     """Evaluate one training step of ``design``: time, memory, energy, money, carbon and feasibility.
 
@@ -269,6 +276,7 @@ def evaluate(design: Design) -> Metrics:
     >>> bool(found.feasible), bool(0.2 < found.mfu < 0.6)
     (True, True)
     """
+    _check_design(design, "dse.evaluate")
     if all(isinstance(leaf, int | float | np.number) for leaf in tree_leaves(design)):
         return _evaluate(design)[0]
     return _model(design)[0]
@@ -298,6 +306,7 @@ def serve(design: Design) -> ServingMetrics:
     >>> bool(found.feasible), bool(found.time_to_first_token > found.time_per_output_token)
     (True, True)
     """
+    _check_design(design, "dse.serve")
     if all(isinstance(leaf, int | float | np.number) for leaf in tree_leaves(design)):
         return _serve(design)[0]
     return _serving_model(design)[0]

@@ -184,6 +184,8 @@ class DesignAccessor:
         70
         """
         rows = self._rows
+        if not rows.dims:
+            raise InputError("groupby", "one design", "results with several designs", "group before you select one")
         groups = [grouping.grouping(rows, name) for name in dict.fromkeys(names)]
         if not groups:
             raise InputError("groupby", "no name", ", ".join(rows.labels), "results.dse.groupby('tp', 'pp')")

@@ -30,6 +30,9 @@ def grouping(rows: DesignRows, name: str) -> Grouping:
     Raises:
         InputError: for a name that the results do not have.
     """
+    if not isinstance(name, str):
+        fix = "write results.dse.best('tp'); results.dse.table(10) has the best ten designs"
+        raise InputError("results.dse", repr(name), "names of labels", fix)
     variables = rows.results.variables
     if name not in variables or not (name in rows.results.coords or "path" in variables[name].attrs):
         raise unknown_name("results.dse", name, {*rows.labels, *map(str, rows.results.coords)}, "labels of designs")

@@ -42,6 +42,9 @@ class DesignRows:
                 "keep feasible when you choose variables: results[['step_time', 'feasible']]",
             )
         self.study: Study = study_of_metrics(self.results.variables)
+        feasible = self.results["feasible"]
+        if feasible.dtype.kind != "b":  # where() of xarray makes truth values objects: a design left out cannot run
+            self.results = self.results.assign(feasible=(feasible.dims, feasible.values == 1, feasible.attrs))
         self.feasible = self.results["feasible"]
 
     @property
@@ -65,9 +68,9 @@ class DesignRows:
         return flat_values(self.results, name, self.feasible)
 
     def is_along(self, name: str) -> bool:
-        """Return True for a variable along dimensions of the designs, of which it has some or all."""
+        """Return True for a variable along dimensions of the designs, of which it has some or all, or none."""
         dims = self.results.variables[name].dims
-        return bool(dims) and set(dims) <= set(self.dims)
+        return (bool(dims) or not self.dims) and set(dims) <= set(self.dims)
 
     @property
     def labels(self) -> list[str]:

@@ -58,6 +58,12 @@ def select(results: xr.Dataset, labels: Mapping[Any, Any]) -> xr.Dataset:
             raise unknown_name("sel", str(name), map(str, results.coords), "labels of designs")
     indexed = {name: label for name, label in labels.items() if name in results.xindexes or name not in results.coords}
     parts = [name for name in indexed if name in results.data_vars]
+    dims = results[parts[0]].dims if parts else ()
+    if parts and not dims:  # of one design alone
+        for name in parts:
+            if not _chooses(results.variables[name], labels[name], name).all():
+                raise _no_such_label(results, str(name), labels[name])
+        return select(results, {name: label for name, label in labels.items() if name not in parts})
     if parts:
         raise InputError(
             f"sel: {parts[0]}",

@@ -51,9 +51,22 @@ def test_every_door_has_it(report, monkeypatch):
 
 @pytest.mark.parametrize(
     ("options", "got"),
-    [({"on": ["h100"]}, "h100"), ({"low": 4, "high": 1}, "4, 1"), ({"on": ["h100", "h1000"]}, "h1000")],
+    [
+        ({"on": ["h100"]}, "h100"),
+        ({"on": ["h100", "h100-sxm-80gb"]}, "h100, h100-sxm-80gb"),
+        ({"low": 4, "high": 1}, "4, 1"),
+        ({"on": ["h100", "h1000"]}, "h1000"),
+    ],
 )
 def test_bad_input_has_four_parts(options, got):
     with pytest.raises(InputError) as fault:
         dse.break_even("llama-3-8b", **{"on": ["l40s", "h100"], "token": 0.03, **options})
     assert got in fault.value.got
+
+
+def test_a_table_is_whole_on_narrow_terminals_and_left_out_without_rates():
+    words = "break-even -w llama-3-8b --on b200 --on h100 --tpot 30ms --from 4 --to 8".split()  # noqa: SIM905
+    lines = CliRunner().invoke(app, words, env={"COLUMNS": "80"}).stdout.splitlines()
+    assert max(map(len, lines)) <= 80 and sum(line.startswith("requests/s") for line in lines) == 1
+    report = dse.break_even("llama-3-8b", "b200,h100", token=1e-6, low=1, high=2)
+    assert report.status == 1 and not report.tables

@@ -113,3 +113,20 @@ def test_bad_input_in_python_has_four_parts(keywords, got, fix):
     with pytest.raises(InputError) as fault:
         dse.evaluate(**keywords)
     assert got in fault.value.got and fix in fault.value.fix and fault.value.allowed and fault.value.where
+
+
+@pytest.mark.parametrize("what", [None, 5, {"workload": "llama-3-8b"}, ["llama-3-8b", "h100"]])
+@pytest.mark.parametrize("name", ["evaluate", "serve"])
+def test_anything_but_a_design_or_names_is_refused(name, what):
+    with pytest.raises(InputError, match="a design, or names"):
+        getattr(dse, name)(what)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "wanted"),
+    [("servin", "'serving'"), ("metrc", "'metric'"), ("n_device", "'n_devices'"), ("tpp", "'tp'")],
+)
+def test_a_misspelt_option_or_leaf_is_told_its_name(keyword, wanted):
+    with pytest.raises(InputError) as fault:
+        dse.evaluate("llama-3-8b", "h100", **{keyword: 1})
+    assert fault.value.fix.startswith(f"did you mean {wanted}")

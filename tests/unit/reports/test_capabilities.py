@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -57,6 +58,45 @@ def test_python_refuses_in_four_parts(keywords, got):
     assert fault.value.where.startswith("dse.double") and got in fault.value.got and fault.value.fix
 
 
+@pytest.mark.parametrize(
+    ("keywords", "allowed"),
+    [
+        ({"number": None}, "a number"),
+        ({"number": 1, "names": "a"}, "a list"),
+        ({"number": 1, "settings": "tp=8"}, "a dictionary or a list"),
+        ({"number": 1, "quiet": "perhaps"}, "true or false"),
+    ],
+)
+def test_what_is_allowed_is_told_in_words_of_people(keywords, allowed):
+    with pytest.raises(InputError) as fault:
+        double(**keywords)
+    assert (fault.value.where, fault.value.allowed) == (f"dse.double: {[*keywords][-1]}", allowed)
+
+
+@pytest.mark.parametrize("request_", [None, [], "number"])
+def test_a_request_is_an_object(request_):
+    with pytest.raises(InputError, match="options by name"):
+        double.capability.answer(request_)
+
+
+def test_unknown_details_and_two_formats_are_refused_by_every_renderer():
+    for words in (["--json"], ["--csv"], ["--html"], []):
+        result = invoked("1", "--show", "nonsense", *words)
+        assert result.exit_code == 2 and "'nonsense'" in result.stderr and not result.stdout.strip()
+    called = []
+
+    @capability("Ask", name="note")
+    def noted(number: Annotated[float, Option("A number.")] = 1.0) -> Report:
+        """Note a number."""
+        called.append(number)
+        return Report({})
+
+    app = typer.Typer(cls=Commands)
+    app.command("note", cls=Command)(command(noted.capability))
+    app.command("other")(lambda: None)
+    assert CliRunner().invoke(app, ["note", "--json", "--csv"]).exit_code == 2 and not called
+
+
 def test_a_command_has_the_options():
     assert '"double": 4.0' in invoked("2", "--json").stdout
     found = invoked("2", "--on", "a", "--on", "b", "--set", "tp=8", "--json").stdout
@@ -73,6 +113,20 @@ def test_options_may_stand_in_a_file(tmp_path):
     file.write_text("nmber = 3\n")
     found = invoked("--request", str(file))
     assert found.exit_code == 2 and "number" in found.stderr
+
+
+def test_one_value_of_an_option_that_repeats_may_be_a_text_in_a_file(tmp_path):
+    file = tmp_path / "request.json"
+    file.write_text('{"number": 1, "on": "a", "set": "tp=8"}')
+    found = json.loads(invoked("--request", str(file), "--json").stdout)
+    assert (found["names"], found["settings"]) == (["a"], ["tp=8"])
+
+
+def test_leaves_with_dots_in_a_file_are_leaves(tmp_path):
+    file = tmp_path / "request.toml"
+    file.write_text("number = 1\n[set]\ntp = 8\nmemory.bandwidth = '4 TB/s'\n")
+    result = invoked("--request", str(file), "--json")
+    assert json.loads(result.stdout)["settings"] == ["tp=8", "memory.bandwidth=4 TB/s"]
 
 
 def test_requests_have_no_files_and_no_local_options():

@@ -478,6 +478,42 @@ def test_results_without_feasible_designs_or_feasibility_are_refused(panel):
         results.dse.best("tpp")
 
 
+def test_designs_that_where_has_left_out_cannot_run(panel):
+    results = panel["training all"]
+    masked = results.where(results.feasible)
+    assert masked.feasible.dtype.kind != "b", "what xarray makes of truth values"
+    assert masked.dse.table().equals(results.dse.table())
+    assert float(masked.dse.best().step_time) == float(results.dse.best().step_time)
+    small = results.where(results.tp < 8)
+    assert int(small.dse.best().tp) < 8 and bool((small.dse.query("feasible").tp < 8).all())
+
+
+@pytest.mark.parametrize("kind", ["training", "serving"])
+def test_one_design_alone_has_a_table_and_labels(panel, kind):
+    results = panel["training all" if kind == "training" else "serving all"]
+    best = results.dse.best()
+    frame = best.dse.table()
+    assert len(frame) == 1 and frame["tp"].item() == int(best.tp) and frame.iloc[0]["peak_memory"] > 0
+    assert float(best.dse.best().peak_memory) == float(best.peak_memory)
+
+
+def test_the_best_alone_has_a_table_and_labels():
+    text = '[workload]\nname = "llama-3-8b"\n[system]\nname = "h100"\n[axes]\ntp = [2, 4, 8]\ndp = [1, 2]\n'
+    best = execute(from_text(text), keep="best")[0]
+    assert not best.sizes, "no dimension"
+    tp = int(best.tp)
+    assert best.dse.table()["tp"].tolist() == [tp] and int(best.dse.sel(tp=tp).tp) == tp
+    with pytest.raises(InputError, match=f"allowed {tp}"):
+        best.dse.sel(tp=2 * tp)
+    with pytest.raises(InputError, match="one design"):
+        best.dse.groupby("tp")
+
+
+def test_a_number_of_designs_is_told_where_to_ask_for_it(panel):
+    with pytest.raises(InputError, match=r"results\.dse\.table"):
+        panel["training all"].dse.best(3)
+
+
 def test_what_the_accessor_gives_has_it_too(panel):
     best = panel["training all"].dse.best("node", "tp")
     assert (best.attrs["specification"] and "Cautions" in repr(panel["training all"].dse.best("tp"))) or not best.attrs[
