@@ -66,7 +66,7 @@ def break_even(
     output_tokens: OutputTokens = 1024.0,
     max_devices: Annotated[int, Option("Maximum number of devices.", metavar="N", low=1)] = 512,
 ) -> Report:
-    """Find the load at which the fleets of two accelerators cost the same.
+    """Find the load at which two fleets cost the same.
 
     At each rate both have their cheapest fleet within the limits of latency, as dse plan --serving finds it, in whole
     devices: costs are steps, so that the cheaper one may change several times. Costs are those of buying and running.

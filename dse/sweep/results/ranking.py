@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from dse.designs import all_leaves
 from dse.designs.leaves import is_of_workload
@@ -20,6 +19,8 @@ from dse.sweep.results.specification import specification_of
 from dse.types import choice_name
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from dse.spec import Expression, Objective
 
 
@@ -130,6 +131,8 @@ def _spaced_name(text: str) -> str:
 
 def _as_template(values: np.ndarray, template: xr.DataArray) -> xr.DataArray:
     """Return flat values [design] with the dimensions and labels of another array."""
+    import xarray as xr
+
     return xr.DataArray(values.reshape(template.shape), template.coords, template.dims)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from dse.designs import catalog
 from dse.errors import InputError, nearest, unknown_name
 from dse.io import setting
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: Labels that an error lists, at most.
 _MOST_LISTED = 12

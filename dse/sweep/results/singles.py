@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import xarray as xr
 
 from dse.doors import study_of_metrics
 from dse.errors import InputError
 from dse.sweep.results.layout import FRONT, OF_SEARCH
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 def is_search(results: xr.Dataset) -> bool:
