@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray as xr
 
 from dse.doors import Study, study_of_metrics
 from dse.doors.study import more_is_better
@@ -15,9 +15,6 @@ from dse.sweep.results.indexing import NUMBERS, with_index
 from dse.sweep.results.layout import are_designs
 from dse.sweep.results.ranking import is_work, objectives_of, ranking
 from dse.sweep.results.singles import flat_values, is_search, nothing_feasible, single_designs
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 
 def is_metric(variable: xr.DataArray) -> bool:
