@@ -12,6 +12,8 @@ from dse.io import counted, percent, quantity
 from dse.io.quantities import span
 from dse.reports import Column, Line, Option, Report, Table, capability, heading
 from dse.reports.options import AnyOption, CommonSystem, CommonWorkload, Designs, Serving, Settings
+from dse.reports.report import NOTHING_FEASIBLE
+from dse.reports.settings import setting_texts
 from dse.reports.tables import Section
 
 if TYPE_CHECKING:
@@ -23,9 +25,6 @@ _TOP, _PARTS = 10, 3
 
 #: Designs of results that are compared, at most.
 _MOST = 2000
-
-#: Exit status where no design can run.
-_INFEASIBLE = 1
 
 #: Probability to fit in memory that is written as 0, and the one below which it is said of designs that are named best.
 _NEVER, _FITS = 5e-4, 0.5
@@ -91,7 +90,7 @@ def decide(
     document = {"study": study.name, "decisions": [_document(decision) for decision in decisions]}
     sections = [section for decision in decisions for section in _sections(decision, study, len(decisions) > 1)]
     can_run = any(verdict.probability_feasible > _NEVER for verdict in decisions[0].verdicts)
-    return Report(document, sections, notes, status=0 if can_run else _INFEASIBLE)
+    return Report(document, sections, notes, status=0 if can_run else NOTHING_FEASIBLE)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -167,10 +166,8 @@ def _choice(
         missing, option = ("system", "-s") if system_name is None else ("workload", "-w")
         hint = f"; for a value of all designs repeat --set: --set {text}" if settings and values else ""
         raise InputError("decide", f"{text}: no {missing}", "a workload and a system each", f"add {option} NAME{hint}")
-    shared = [f"{name}={value}" for name, value in settings.items()] if isinstance(settings, Mapping) else settings
-    common = [setting for setting in shared or [] if setting.partition("=")[0].strip() not in values]
-    own = [f"{name}={value}" for name, value in values.items()]
-    request = request_design(model, system_name, [*common, *own], any_option=any_option, study=study)
+    common = [setting for setting in setting_texts(settings) if setting.partition("=")[0].strip() not in values]
+    request = request_design(model, system_name, [*common, *setting_texts(values)], any_option=any_option, study=study)
     stack, chip = catalog.resolve("software", request.stack), accelerator_of(system_name)
     model_name = catalog.resolve("workload", model)
     return Choice(text, request.design, stack, chip, model_name, system_name, fixed_paths=request.set_leaves)

@@ -10,14 +10,12 @@ from dse.capabilities.designs import DesignRequest, request_design
 from dse.io import counted, digits
 from dse.reports import Option, Report, capability, verbatim
 from dse.reports.options import AnyOption, Devices, Settings, Software, System, Workload
+from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.settings import setting_texts
 
 if TYPE_CHECKING:
     from dse.tools import ArgumentValues, LaunchLine
     from dse.types import Design, Requests
-
-#: Exit status of a design that cannot run.
-_INFEASIBLE = 1
 
 #: Reasons of infeasibility without an option of the line, which starts nevertheless; reported with it.
 _NO_OPTION = ("stack_lacks",)
@@ -127,7 +125,7 @@ def launch(
     notes = [*_argument_remarks(tool_arguments, text_by_path), *tool_arguments.notes, *request.readings]
     notes += ["stated: " + " ".join(f"--set {text}" for text in read_settings)] if read_settings else []
     notes += [*filter(None, [missing]), *line.notes, *(reason.text for reason in reason_lines(reasons))]
-    status = _INFEASIBLE if any(reason.name not in _NO_OPTION for reason in reasons) else 0
+    status = NOTHING_FEASIBLE if any(reason.name not in _NO_OPTION for reason in reasons) else 0
     return Report(document, [verbatim("\n".join([*comments, line.text]))], notes, status=status)
 
 

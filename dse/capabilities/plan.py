@@ -11,6 +11,7 @@ from dse.errors import InputError
 from dse.io import counted, digits, duration, percent, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, caution, heading, verbatim
 from dse.reports.options import Settings, ShowProgress, Software, Workload
+from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
 #: Maximum numbers of devices by default.
 _SERVING_DEVICES, _TRAINING_DEVICES = 64, 16384
-
-#: Exit status where no device does it.
-_INFEASIBLE = 1
 
 #: Seconds and dollars of the short units of options.
 _SECONDS_BY_UNIT = {"d": 86400.0, "w": 604800.0, "y": 31557600.0}
@@ -234,7 +232,7 @@ def _service(
         sections.append(Table("load", _load_columns(), rows, "load of each worker", "load"))
         sections.append(heading("launch", "launch"))
         sections += [verbatim(launch_command(group, fleets[0], demand), "launch") for group in fleets[0].workers]
-    return Report(document, sections, status=0 if fleets else _INFEASIBLE)
+    return Report(document, sections, status=0 if fleets else NOTHING_FEASIBLE)
 
 
 def _word(metric: str) -> str:
@@ -494,7 +492,7 @@ def _training(
         figures = [dict(zip(formats, (cluster.seconds, cluster.cost), strict=True)) for cluster in clusters]
         names = [cluster.accelerator for cluster in clusters]
         sections.append(_limit_table(names, figures, intervals, stated, formats))
-    return Report(document, sections, status=0 if clusters else _INFEASIBLE)
+    return Report(document, sections, status=0 if clusters else NOTHING_FEASIBLE)
 
 
 def _run_text(run_plan: RunPlan) -> str:

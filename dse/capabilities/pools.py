@@ -12,13 +12,11 @@ from dse.errors import InputError
 from dse.io import counted, digits, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, verbatim
 from dse.reports.options import Force, Specification
+from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section
 
 if TYPE_CHECKING:
     from dse.fleet import Match, MatchedPools, PoolCandidate, PoolFleet
-
-#: Exit status where no pair of pools meets the constraints.
-_INFEASIBLE = 1
 
 #: What two services have in equal measure where their requests/s are compared.
 _KINDS = ("price", "power", "both")
@@ -107,7 +105,7 @@ def pools(
         lines, notes = _launch_lines(matched, tool, fleet)
         sections += lines
     files, figures = [path for path in (output,) if path], [path for path in (figure,) if path]
-    return Report(document, sections, notes, figures, files, status=0 if matched.pools else _INFEASIBLE)
+    return Report(document, sections, notes, figures, files, status=0 if matched.pools else NOTHING_FEASIBLE)
 
 
 def _fleet_row(fleet: PoolFleet, matched: MatchedPools, names: _PoolNames) -> dict[str, Any]:

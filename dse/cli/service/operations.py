@@ -7,10 +7,11 @@ from typing import Any
 
 from dse.errors import InputError, unknown_name
 from dse.reports import Capability
+from dse.reports.capabilities import MOST_ITEMS
 from dse.reports.registry import remote_capabilities
 
-#: Largest numbers: of characters of a text, of items of a list.
-MOST_CHARACTERS, MOST_ITEMS = 2_000, 2_000
+#: Largest number of characters of a text.
+MOST_CHARACTERS = 2_000
 
 #: Beginnings of texts that name files; names of the catalogue have none of them.
 _PATHS = ("/", "\\", "~", ".", "file:")

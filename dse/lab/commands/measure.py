@@ -12,10 +12,8 @@ from dse.errors import InputError
 from dse.io import counted, percent
 from dse.reports import Column, Line, Option, Report, Table, capability, heading, verbatim
 from dse.reports.options import AnyOption, CommonSystem, CommonWorkload, Designs, Serving, Settings
+from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section
-
-#: Exit status where no measurement lowers the loss.
-_NOTHING = 1
 
 _NEXT_STEPS = (
     "dse decide --measured counts such rows in full; dse calibrate --add writes what of them lies in catalogue values, "
@@ -85,7 +83,7 @@ def measure(
     sections: list[Section] = [Line(f"best as predicted, by {metric}: {best}; {loss}")]
     if not steps:
         sections.append(Line(f"{considered}: none lowers the expected loss by 0.01 %"))
-        return Report(document, sections, notes, status=_NOTHING)
+        return Report(document, sections, notes, status=NOTHING_FEASIBLE)
     columns = [
         Column("", "number"),
         Column("measurement", "name", left=True, prose=True),

@@ -11,13 +11,11 @@ from dse.errors import InputError
 from dse.io import counted, digits, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, caution
 from dse.reports.options import Force, System, Workload
+from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section
 
 if TYPE_CHECKING:
     from dse.lab.rl import RlPlan
-
-#: Exit status where no mode has a plan.
-_INFEASIBLE = 1
 
 
 def _pool(flag: str, text: str) -> Option:
@@ -111,7 +109,7 @@ def posttrain(
         plot.save(plot.posttraining(rl_plan.best, rl_plan.splits), figure, force)
         figures.append(figure)
     document = {"demand": rl_plan.demand, "modes": rows, "without": rl_plan.without}
-    status = 0 if rows else _INFEASIBLE
+    status = 0 if rows else NOTHING_FEASIBLE
     return Report(document, [*_sections(rl_plan)], [], figures, files, status, lambda: rl_plan.splits)
 
 

@@ -14,6 +14,7 @@ from dse.errors import InputError
 from dse.io import counted, digits, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, caution
 from dse.reports.options import AnyOption, Devices, Force, Settings, Software, System, Workload
+from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section, Style
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 #: Requests that are drawn by default.
 _COUNT = 10_000
-
-#: Exit status of a design without memory for a cache.
-_INFEASIBLE = 1
 
 #: Leaves of requests, of which a trace replaces all but limits; some contradict it.
 _OF_REQUESTS = ("workload.requests.", "workload.reuse.")
@@ -88,7 +86,7 @@ def simulate(
         document = {"design": description, "seed": seed, "feasible": False, "reason": text}
         lines = [Line(description), Line("cannot run", Style.fault), Line(f"  {text}")]
         fix = "more devices (tp, pp), or narrower weights leave room for the cache of a request"
-        return Report(document, [*lines, Line(f"  {fix}")], notes, status=_INFEASIBLE)
+        return Report(document, [*lines, Line(f"  {fix}")], notes, status=NOTHING_FEASIBLE)
     start_s = time.perf_counter()
     simulation = run(request.design, trace_requests, requests or _COUNT, seed, timeline is not None)
     wall_seconds = time.perf_counter() - start_s
