@@ -1,7 +1,8 @@
-"""The table of rooms on the page of the docs on the architecture, of the packages' own docstrings and imports.
+"""The rooms on the page of the docs on the architecture, of the packages' own docstrings and imports.
 
-``python -m docs.make.architecture docs/architecture.md`` writes it in place, between ``<!-- table: rooms -->`` and
-``<!-- end of table -->``; the text around it is written by hand.
+``python -m docs.make.architecture docs/architecture.md`` writes them in place, between ``<!-- table: ... -->`` and
+``<!-- end of table -->``: a table with a line a room, and what each room says of itself beyond this line. The text
+around them is written by hand.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _STOREYS = ("dse/model", "dse/sweep", "dse/lab")
 
 
 def filled(page: str) -> str:
-    """Return the page with its table as the packages have it today."""
-    return fill(page, {"rooms": tight_table(("room", "holds", "imports"), _rows())})
+    """Return the page with its rooms as the packages have them today."""
+    return fill(page, {"rooms": tight_table(("room", "holds", "imports"), _rows()), "texts": "\n\n".join(_texts())})
 
 
 def rooms() -> list[Path]:
@@ -45,12 +46,27 @@ def _is_package(path: Path) -> bool:
 
 def _rows() -> Iterator[list[str]]:
     for room in rooms():
-        path = ROOT / room
-        source = path if path.suffix else path / "__init__.py"
-        text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
-        summary = " ".join(text.partition("\n\n")[0].split())
-        summary = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", summary).replace("``", "`")
-        yield [f"`{room.as_posix()}{'' if path.suffix else '/'}`", summary, ", ".join(_imports(room))]
+        summary, _, _ = _docstring(room).partition("\n\n")
+        yield [_label(room), " ".join(summary.split()), ", ".join(_imports(room))]
+
+
+def _texts() -> Iterator[str]:
+    """Yield the paragraphs of each package's docstring below its summary, with the room in front."""
+    for room in rooms():
+        _, _, text = _docstring(room).partition("\n\n")
+        if text and not room.suffix:
+            yield f"**{_label(room)}.** {text}"
+
+
+def _label(room: Path) -> str:
+    return f"`{room.as_posix()}{'' if room.suffix else '/'}`"
+
+
+def _docstring(room: Path) -> str:
+    """Return the docstring of a room in Markdown: roles and double quotes become code."""
+    source = ROOT / room if room.suffix else ROOT / room / "__init__.py"
+    text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("``", "`").replace("::\n", ":\n")
 
 
 def _imports(room: Path) -> list[str]:
