@@ -8,21 +8,21 @@ import jax.numpy as jnp
 
 from dse.doors import Study
 from dse.doors.study import MetricColumn
-from dse.types import Design, Scalar, metadata, record
+from dse.types import Design, Scalar, number, record
 
 
 @record
 class Answers:
     """What answering one request takes."""
 
-    latency: Scalar = metadata("", "s", "time of an answer")
-    latency_reading: Scalar = metadata("", "s", "reading the question")
-    latency_writing: Scalar = metadata("", "s", "writing the answer")
-    answers_per_second: Scalar = metadata("", "s-1", "answers a second")
-    footprint: Scalar = metadata("", "B", "memory of a device")
-    heat: Scalar = metadata("", "W", "heat of all devices", group="energy")
-    feasible: Scalar = metadata("", "1", "whether it can answer")
-    infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Silent")
+    latency: Scalar = number("time of an answer", "s")
+    latency_reading: Scalar = number("reading the question", "s")
+    latency_writing: Scalar = number("writing the answer", "s")
+    answers_per_second: Scalar = number("answers a second", "s-1")
+    footprint: Scalar = number("memory of a device", "B")
+    heat: Scalar = number("heat of all devices", "W", group="energy")
+    feasible: Scalar = number("whether it can answer")
+    infeasible_reason: Scalar = number("why it cannot: bits of Silent")
 
 
 class Silent(IntFlag):

@@ -38,7 +38,7 @@ from dse.types.fields import (
     Bounds,
     Scalar,
     field_metadata,
-    metadata as metadata,
+    number as number,
     record as record,
 )
 from dse.types.kernels import (
