@@ -16,8 +16,8 @@ class Answers:
     """What answering one request takes."""
 
     latency: Scalar = number("time of an answer", "s")
-    latency_reading: Scalar = number("reading the question", "s")
-    latency_writing: Scalar = number("writing the answer", "s")
+    latency_reading: Scalar = number("reading the question", "s", total="latency", part="reading")
+    latency_writing: Scalar = number("writing the answer", "s", total="latency", part="writing")
     answers_per_second: Scalar = number("answers a second", "s-1")
     footprint: Scalar = number("memory of a device", "B")
     heat: Scalar = number("heat of all devices", "W", group="energy")
@@ -66,7 +66,6 @@ ANSWERING = Study(
     shortfalls=lambda design, metrics: {
         Silent.too_large: jnp.log(metrics.footprint / design.system.accelerator.memory.capacity)
     },
-    totals=("latency",),
     optional={"energy": ("system.pue",)},
     idle_options={"mapping.recompute": lambda degrees: degrees["mapping.tp"] == 1},
     table_columns=(MetricColumn("latency", "latency", "time"), MetricColumn("GiB", "footprint", "bytes")),

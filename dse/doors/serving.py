@@ -65,15 +65,13 @@ def serve(design: Design) -> ServingMetrics:
     )
     costs = account(design, n_devices, energy.token.total * tokens_per_second, tokens_per_second)
     seconds_per_token = reciprocal(tokens_per_second)
-    return ServingMetrics(
-        time_per_output_token=steady_state.token,
-        **{f"time_per_output_token_{part}": seconds for part, seconds in steady_state.decode._asdict().items()},
-        time_per_output_token_prefill=steady_state.prefill,
-        time_per_output_token_preempted=steady_state.preempted,
-        time_to_first_token=time_to_first_token,
-        time_to_first_token_request=engine.request_time,
-        time_to_first_token_waiting=steady_state.waiting,
-        time_to_first_token_prefill=steady_state.prompt,
+    token_time = {**steady_state.decode._asdict(), "prefill": steady_state.prefill, "preempted": steady_state.preempted}
+    first_token_time = {"request": engine.request_time, "waiting": steady_state.waiting, "prefill": steady_state.prompt}
+    runtime_bytes = kv.engine(steady_state.running)
+    memory = {"weights": kv.weights, "cache": cache_bytes, "runtime": runtime_bytes}
+    return ServingMetrics.of_totals(
+        time_per_output_token=(steady_state.token, token_time),
+        time_to_first_token=(time_to_first_token, first_token_time),
         inter_token_latency=steady_state.median,
         request_latency=time_to_first_token + (requests.output_tokens - 1.0) * steady_state.token,
         output_tokens_per_second=tokens_per_second,
@@ -88,12 +86,8 @@ def serve(design: Design) -> ServingMetrics:
         prefill_share=steady_state.mixed,
         cache_hit_rate=requests.prefix_share,
         device_cache_hit_rate=hit_rate,
-        peak_memory=kv.weights + cache_bytes + kv.engine(steady_state.running),
-        peak_memory_weights=kv.weights,
-        peak_memory_cache=cache_bytes,
-        peak_memory_runtime=kv.engine(steady_state.running),
-        energy_per_output_token=energy.token.total,
-        **{f"energy_per_output_token_{part}": joules for part, joules in energy.token._asdict().items()},
+        peak_memory=(kv.weights + cache_bytes + runtime_bytes, memory),
+        energy_per_output_token=(energy.token.total, energy.token),
         average_power=energy.token.total * tokens_per_second,
         peak_power=peak_power,
         provisioned_power=provisioned_power,
@@ -103,8 +97,8 @@ def serve(design: Design) -> ServingMetrics:
         decode_clock_reached=clock_reached(phases.decode.clock.ratio, design.system.accelerator.power),
         prefill_clock_reached=clock_reached(phases.mixed.clock.ratio, design.system.accelerator.power),
         **costs.metrics,
-        **{f"cost_per_token{part}": value for part, value in integrate(costs.running_costs, seconds_per_token).items()},
-        **{f"carbon_per_token{part}": value for part, value in integrate(costs.emitted, seconds_per_token).items()},
+        cost_per_token=integrate(costs.running_costs, seconds_per_token),
+        carbon_per_token=integrate(costs.emitted, seconds_per_token),
         **replica_reliability(design, kv.weights, rank.experts_dp),
         parameters=parameter_count(main_model(design.workload)),
         feasible=reason_bits == 0,

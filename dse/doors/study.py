@@ -21,7 +21,7 @@ from dse.designs.records import PLAIN_EXPERTS
 from dse.doors.scalars import ScalarFunction
 from dse.io import quantity
 from dse.types import Chip, Design, Emissions, Experts, Message, Operator, Prices, Scalar, System, Topology
-from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS
+from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS, parts_of
 
 #: Reads a metric, or a leaf by its full path.
 Lookup = Callable[[str], Scalar]
@@ -51,6 +51,9 @@ class SameOption(NamedTuple):
 
 #: Clocks that differ by less, over the nominal one, are equal within what their solve leaves.
 _EQUAL_CLOCKS = 1e-3
+
+#: Metrics that say whether and why a design cannot run.
+_FEASIBILITY = ("feasible", "infeasible_reason")
 
 #: Name of the reason that a constraint of the specification is, after the model's own.
 CONSTRAINT = "constraint"
@@ -119,9 +122,7 @@ class Study:
     #: (design, metrics) → reason → logarithm of what is needed over what there is, for the reasons that have a degree
     hypothetical: int = 0
     #: bits of further reasons under which a design would run the same step: with more power, on another stack
-    valid_without_step: tuple[str, ...] = ()  #: how the metrics begin that hold where there is no step
     rate: str = ""  #: the metric made large where workloads are compared, which the objective does not tell apart
-    totals: tuple[str, ...] = ()  #: metrics that are the sum of their parts ``<metric>_<part>``
     divided_from: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: part of a total → the part that includes it in results of earlier versions
     energy: str = ""  #: the metric of energy that figures draw
@@ -129,7 +130,6 @@ class Study:
     front_axes: tuple[str, str] | None = None  #: two metrics, the more the better, whose front is drawn of any results
     capacity: Callable[[Design], Scalar] = lambda design: design.system.accelerator.memory.capacity
     #: bytes of a device that may be taken of what it has
-    steps: tuple[str, ...] = ()  #: metrics that vary in steps or not at all: nothing is differentiated by them
     optional: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: group of metrics left out unless asked for → how the leaves begin that nothing but these depends on
     neutral_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -179,40 +179,50 @@ class Study:
     # --- metrics ------------------------------------------------------------------------------------------
 
     @functools.cached_property
+    def _metadata(self) -> dict[str, Mapping[str, Any]]:
+        """Metric name → metadata of its field, in the model's order."""
+        return {field.name: field.metadata for field in dataclasses.fields(self.metrics)}
+
+    @functools.cached_property
     def units(self) -> dict[str, str]:
         """Metric name → its SI units as text, in the model's order."""
-        return {field.name: field.metadata["units"] for field in dataclasses.fields(self.metrics)}
+        return {name: about["units"] for name, about in self._metadata.items()}
 
     @functools.cached_property
     def display_units(self) -> dict[str, str]:
         """Metric name → its units as text for display, with what a rate counts (``tokens/s``)."""
-        counts = {field.name: field.metadata.get("counts") for field in dataclasses.fields(self.metrics)}
-        return {name: f"{counts[name]}/s" if counts[name] else units for name, units in self.units.items()}
+        counts = {name: about["counts"] for name, about in self._metadata.items() if "counts" in about}
+        return self.units | {name: f"{things}/s" for name, things in counts.items()}
 
     @functools.cached_property
     def upper_bounds(self) -> dict[str, float]:
         """Metric name → its upper bound in SI units, infinite where there is none."""
-        return {field.name: field.metadata["bounds"].high for field in dataclasses.fields(self.metrics)}
+        return {name: about["bounds"].high for name, about in self._metadata.items()}
 
     @functools.cached_property
     def long_names(self) -> dict[str, str]:
         """Metric name → its description."""
-        return {field.name: field.metadata["long_name"] for field in dataclasses.fields(self.metrics)}
+        return {name: about["long_name"] for name, about in self._metadata.items()}
 
     def group(self, name: str) -> frozenset[str]:
         """Return the names of the metrics of a group, empty for an unknown group."""
-        fields = dataclasses.fields(self.metrics)
-        return frozenset(field.name for field in fields if field.metadata.get("group") == name)
+        return frozenset(metric for metric, about in self._metadata.items() if about.get("group") == name)
 
-    def parts(self, total: str) -> tuple[str, ...]:
-        """Return the names of the metrics that begin with ``total`` and an underscore: the parts that add up to it."""
-        return tuple(name for name in self.units if name.startswith(f"{total}_"))
+    @functools.cached_property
+    def totals(self) -> tuple[str, ...]:
+        """Names of the metrics that are the sum of declared parts, in the model's order."""
+        return tuple(dict.fromkeys(about["total"] for about in self._metadata.values() if "total" in about))
+
+    def parts(self, total: str) -> dict[str, str]:
+        """Return metric → name of the part for the declared parts that add up to a total, empty for other metrics."""
+        return parts_of(self.metrics, total)
 
     @property
     def smooth(self) -> tuple[str, ...]:
         """Names of the metrics that may be differentiated, in the model's order."""
-        left_out = ("feasible", "infeasible_reason", *self.steps)
-        return tuple(name for name in self.units if name not in left_out)
+        return tuple(
+            name for name, about in self._metadata.items() if name not in _FEASIBILITY and about.get("smooth", True)
+        )
 
     def capacity_of(self, design: Design) -> float:
         """Return the bytes that the ``memory`` of a design with plain numbers as leaves may take on a device."""
@@ -288,7 +298,7 @@ class Study:
 
     def is_valid_without_step(self, metric: str) -> bool:
         """True for a metric that holds for a design without a step: of model, memory, machine or feasibility."""
-        return metric.startswith((*self.valid_without_step, "feasible", "infeasible_reason"))
+        return metric in _FEASIBILITY or bool(self._metadata[metric].get("without_step"))
 
     def reasons_in(self, bits: int) -> Iterator[str]:
         """Yield the names of the reasons, the constraint among them, whose bits are set in ``bits``."""

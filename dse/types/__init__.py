@@ -51,13 +51,13 @@ from dse.types.kernels import (
     Steps,
 )
 from dse.types.machine import HOST, Accelerator, FarMemory, HostTiers, MatrixRate, MemoryTier, System
-from dse.types.metrics import Metrics
+from dse.types.metrics import Metrics, ServingMetrics
 from dse.types.money import Assembly, Emissions, Fab, Manufacture, Prices, Process
 from dse.types.network import CollectiveKernels as CollectiveKernels, Links, Network, Package, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
 from dse.types.reliability import Reliability
-from dse.types.serving import CacheTiers, Engine, NanoBatches, Requests, Reuse, Serving, ServingMetrics, Spill
+from dse.types.serving import CacheTiers, Engine, NanoBatches, Requests, Reuse, Serving, Spill
 from dse.types.software import (
     Capabilities,
     ContextParallel,

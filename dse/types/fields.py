@@ -124,7 +124,7 @@ def record(cls: type[T]) -> type[T]:
     """
     cls = dataclasses.dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)(cls)
     for name in ("__init__", "__repr__", "__eq__", "__hash__"):
-        if name not in vars(cls):
+        if getattr(cls, name) is getattr(object, name):
             setattr(cls, name, vars(_Methods)[name])
     pytrees.register(cls)
     return cls

@@ -1,129 +1,117 @@
-"""Metrics of training."""
+"""Metrics of training and serving: declared as totals and parts in ``metrics.toml``, read flat."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
 from dse.types.display import record_html, record_text
-from dse.types.fields import Bounds, Scalar, number, record, share
+from dse.types.fields import Bounds, Scalar, number, record
 
 #: Groups of metrics that results may lack: sweeps write energy by default, of the others what they ask for.
 ENERGY, MONEY, CARBON, RUN, TAILS = "energy", "money", "carbon", "run", "tails"
 GROUPS = (ENERGY, MONEY, CARBON, RUN, TAILS)
 
-#: Upper limit of utilisations, which count the full square of attention where causal kernels do half.
-_TWICE = Bounds(high=2.0)
+#: Keys of a row that are metadata of a metric and of its parts, and of the metric alone.
+_COMMON, _SINGLE = ("units", "group", "without_step"), ("symbol", "counts", "smooth")
+
+T = TypeVar("T")
 
 
-@record
-class Metrics:
-    """Metrics of one design; parts ``<metric>_<part>`` add up to ``<metric>``."""
+@functools.cache
+def _rows() -> dict[str, dict[str, Any]]:
+    """Return metric → its row of ``metrics.toml``."""
+    return tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
+
+
+def _declared(door: str) -> Iterator[tuple[str, Any]]:
+    """Yield (name, dataclass field) of the metrics of a door in the order of its results, parts after their total."""
+    rows = _rows()
+    order = list(rows)
+    for name, row in rows.items():
+        if previous := row.get(f"{door}_after"):
+            order.remove(name)
+            order.insert(order.index(previous) + 1, name)
+    for name in order:
+        row = rows[name]
+        if text := row.get("text", row.get(door)):
+            common = {key: row[key] for key in _COMMON if key in row}
+            single = {key: row[key] for key in _SINGLE if key in row}
+            yield name, number(text, **common, **single, bounds=Bounds(high=row.get("high", math.inf)))
+            parts = row.get("parts", row.get(f"{door}_parts", {}))
+            for part, part_text in (rows[parts]["parts"] if isinstance(parts, str) else parts).items():
+                yield f"{name}_{part}", number(part_text, **common, total=name, part=part)
+
+
+def _metrics_of(door: str) -> Callable[[type[T]], type[T]]:
+    """Return a decorator that makes a class the record of the metrics of a door."""
+
+    def with_fields(cls: type[T]) -> type[T]:
+        for name, field in _declared(door):
+            setattr(cls, name, field)
+            cls.__annotations__[name] = Scalar
+        return record(cls)
+
+    return with_fields
+
+
+class FlatMetrics:
+    """Metrics as attributes; parts of a total are ``<total>_<part>`` and add up to it."""
 
     _repr_html_, __repr__ = record_html, record_text
 
-    step_time: Scalar = number("training step time", "s", symbol="T")
-    step_time_forward: Scalar = number("layer forward compute on the slowest stage", "s")
-    step_time_backward: Scalar = number("layer backward compute on the slowest stage", "s")
-    step_time_recompute: Scalar = number("recompute in the backward pass", "s")
-    step_time_embedding_and_head: Scalar = number("embedding, output head and cross-entropy", "s")
-    step_time_host: Scalar = number("exposed host time (kernel launches)", "s")
-    step_time_tensor_parallel: Scalar = number("exposed tensor-parallel communication", "s")
-    step_time_expert_parallel: Scalar = number("exposed expert-parallel communication", "s")
-    step_time_context_parallel: Scalar = number("exposed context-parallel communication", "s")
-    step_time_bubble: Scalar = number("pipeline bubble and stage imbalance", "s")
-    step_time_pipeline_parallel: Scalar = number("exposed point-to-point communication between stages", "s")
-    step_time_data_parallel: Scalar = number("exposed data-parallel communication and its interference", "s")
-    step_time_optimizer: Scalar = number("optimiser step", "s")
-    step_time_offload: Scalar = number("exposed transfers between host and device", "s")
-    tokens_per_second: Scalar = number("training tokens/s, all devices", "s-1", counts="tokens")
-    tokens_per_second_per_device: Scalar = number("training tokens/s per device", "s-1", counts="tokens")
-    mfu: Scalar = number("model FLOP utilisation (MFU)", bounds=_TWICE)
-    mfu_causal: Scalar = share("model FLOP utilisation (MFU), causal attention")
-    hfu: Scalar = number("hardware FLOP utilisation (HFU)", bounds=_TWICE)
-    model_flops: Scalar = number("model FLOPs per step", "FLOP")
-    parameters: Scalar = number("parameters of the model")
-    peak_memory: Scalar = number("peak memory, most loaded device", "B")
-    peak_memory_weights: Scalar = number("weights of the transformer layers", "B")
-    peak_memory_gradients: Scalar = number("gradients of the transformer layers", "B")
-    peak_memory_optimizer: Scalar = number("optimiser state of the transformer layers", "B")
-    peak_memory_embedding_and_head: Scalar = number("model state of embedding, final norm and head", "B")
-    peak_memory_activations: Scalar = number("layer activations kept for the backward pass", "B")
-    peak_memory_logits: Scalar = number("embedding and head activations: logits, cross-entropy", "B")
-    peak_memory_buffers: Scalar = number("temporaries: gathered weights and activations, gradients", "B")
-    fits_probability: Scalar = share("probability that peak memory fits")
-    host_memory: Scalar = number("host memory per device, first stage", "B")
-    energy_per_step: Scalar = number("energy per step, system and facility", "J", symbol="E", group=ENERGY)
-    energy_per_step_matrix: Scalar = number("matrix units", "J", group=ENERGY)
-    energy_per_step_vector: Scalar = number("vector units", "J", group=ENERGY)
-    energy_per_step_memory: Scalar = number("device memory and last-level cache", "J", group=ENERGY)
-    energy_per_step_network: Scalar = number("links and switches", "J", group=ENERGY)
-    energy_per_step_control: Scalar = number("clock trees and control of busy cores", "J", group=ENERGY)
-    energy_per_step_leakage: Scalar = number("leakage of the cores", "J", group=ENERGY)
-    energy_per_step_uncore: Scalar = number("uncore", "J", group=ENERGY)
-    energy_per_step_host: Scalar = number("hosts: processors, fans, NICs, conversion", "J", group=ENERGY)
-    energy_per_step_cryogenics: Scalar = number("cryogenic coolers", "J", group=ENERGY)
-    energy_per_step_facility: Scalar = number("facility overhead (PUE)", "J", group=ENERGY)
-    energy_per_token: Scalar = number("energy per training token, system and facility", "J", group=ENERGY)
-    average_power: Scalar = number("average power, system and facility", "W", group=ENERGY)
-    peak_power: Scalar = number("peak power, system and facility", "W", group=ENERGY)
-    provisioned_power: Scalar = number("provisioned power at device limits, system and facility", "W", group=ENERGY)
-    device_power: Scalar = number("average board power per device", "W", group=ENERGY)
-    clock_reached: Scalar = number(
-        "core clock of the step: as set, or lower under a stated power limit", "Hz", group=ENERGY
-    )
-    run_time: Scalar = number("run time without failures", "s")
-    run_energy: Scalar = number("run energy without failures", "J", group=ENERGY)
-    tokens_needed: Scalar = number("tokens of the run, including batch inefficiency", group=RUN)
-    run_flops: Scalar = number("model FLOPs of the run", "FLOP", group=RUN)
-    time_between_failures: Scalar = number("mean time between failures, job", "s", group=RUN)
-    checkpoint_bytes: Scalar = number("checkpoint size: weights and optimiser state", "B", group=RUN)
-    checkpoint_time: Scalar = number("time until a checkpoint is durable", "s", group=RUN)
-    checkpoint_stall: Scalar = number("training stall per checkpoint", "s", group=RUN)
-    checkpoint_interval: Scalar = number("checkpoint interval", "s", group=RUN)
-    goodput_fraction: Scalar = share("goodput fraction: run time without over with failures", group=RUN)
-    run_time_with_failures: Scalar = number("expected run time with failures", "s", group=RUN)
-    run_time_with_failures_training: Scalar = number("useful training", "s", group=RUN)
-    run_time_with_failures_stragglers: Scalar = number("slow devices and congestion", "s", group=RUN)
-    run_time_with_failures_checkpointing: Scalar = number("checkpoint stalls", "s", group=RUN)
-    run_time_with_failures_lost_work: Scalar = number("lost work", "s", group=RUN)
-    run_time_with_failures_detection: Scalar = number("failure detection", "s", group=RUN)
-    run_time_with_failures_restart: Scalar = number("restart and checkpoint load", "s", group=RUN)
-    run_time_with_failures_repair: Scalar = number("wait for repair", "s", group=RUN)
-    device_price: Scalar = number("accelerator price", "USD", group=MONEY)
-    device_cost: Scalar = number("accelerator manufacturing cost; 0: unknown", "USD", group=MONEY)
-    device_cost_dies: Scalar = number("tested dies", "USD", group=MONEY)
-    device_cost_memory: Scalar = number("memory", "USD", group=MONEY)
-    device_cost_package: Scalar = number("package: carrier, substrate, bonds, with yield loss", "USD", group=MONEY)
-    device_cost_lost: Scalar = number("dies and memory lost in packaging", "USD", group=MONEY)
-    device_cost_test: Scalar = number("test and final assembly", "USD", group=MONEY)
-    device_cost_design: Scalar = number("design cost per unit", "USD", group=MONEY)
-    capital_cost: Scalar = number("capital cost, system and facility", "USD", group=MONEY)
-    capital_cost_devices: Scalar = number("accelerators", "USD", group=MONEY)
-    capital_cost_servers: Scalar = number("servers", "USD", group=MONEY)
-    capital_cost_scale_up: Scalar = number("links and switches within domains", "USD", group=MONEY)
-    capital_cost_scale_out: Scalar = number(
-        "scale-out network: NICs, switches, cables, transceivers", "USD", group=MONEY
-    )
-    capital_cost_facility: Scalar = number("building, racks, power delivery, cooling", "USD", group=MONEY)
-    tco_per_year: Scalar = number("total cost of ownership (TCO) per year", "USD", symbol="TCO", group=MONEY)
-    cost_per_device_hour: Scalar = number("cost per device-hour", "USD", group=MONEY)
-    tokens_per_cost: Scalar = number("training tokens per dollar", "1/USD", group=MONEY)
-    tokens_per_second_per_dollar: Scalar = number("training tokens/s per dollar of capital", "1/s/USD", group=MONEY)
-    cost_per_run: Scalar = number("cost per run without failures", "USD", group=MONEY)
-    cost_per_run_devices: Scalar = number("accelerator depreciation", "USD", group=MONEY)
-    cost_per_run_servers: Scalar = number("server depreciation", "USD", group=MONEY)
-    cost_per_run_scale_up: Scalar = number("scale-up network depreciation", "USD", group=MONEY)
-    cost_per_run_scale_out: Scalar = number("scale-out network depreciation", "USD", group=MONEY)
-    cost_per_run_facility: Scalar = number("facility depreciation", "USD", group=MONEY)
-    cost_per_run_maintenance: Scalar = number("maintenance", "USD", group=MONEY)
-    cost_per_run_electricity: Scalar = number("electricity", "USD", group=MONEY)
-    cost_per_token: Scalar = number("cost per training token", "USD", group=MONEY)
-    device_carbon: Scalar = number("embodied emissions per accelerator, CO2 equivalent", "kg", group=CARBON)
-    device_carbon_dies: Scalar = number("dies", "kg", group=CARBON)
-    device_carbon_memory: Scalar = number("memory", "kg", group=CARBON)
-    device_carbon_package: Scalar = number("package", "kg", group=CARBON)
-    carbon_per_run: Scalar = number("emissions per run without failures, CO2 equivalent", "kg", group=CARBON)
-    carbon_per_run_operation: Scalar = number("electricity", "kg", group=CARBON)
-    carbon_per_run_devices: Scalar = number("embodied share, accelerators", "kg", group=CARBON)
-    carbon_per_run_servers: Scalar = number("embodied share, servers and networks", "kg", group=CARBON)
-    carbon_per_token: Scalar = number("emissions per training token, CO2 equivalent", "kg", group=CARBON)
-    feasible: Scalar = number("feasible design")
-    infeasible_reason: Scalar = number("infeasibility reasons, bits of Infeasible")
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
+        def __init__(self, **values: Scalar) -> None: ...
+
+        def __getattr__(self, name: str) -> Scalar: ...
+
+    @classmethod
+    def of_totals(cls, **values: Scalar | tuple[Scalar, Any]) -> Self:
+        """Return the metrics of a design.
+
+        Args:
+            **values: metric → value; of a total with parts (value, parts), these a named tuple or a mapping.
+
+        Raises:
+            TypeError: for a metric or part that is not declared, and for one without a value.
+        """
+        flat: dict[str, Scalar] = {}
+        for name, value in values.items():
+            total, parts = value if isinstance(value, tuple) else (value, {})
+            flat[name] = total
+            by_part: Mapping[str, Scalar] = parts if isinstance(parts, Mapping) else parts._asdict()
+            flat |= {f"{name}_{part}": amount for part, amount in by_part.items()}
+        return cls(**flat)
+
+    def parts(self, total: str) -> dict[str, Scalar]:
+        """Return part → value of the parts of a total, empty for another metric."""
+        return {part: getattr(self, name) for name, part in parts_of(type(self), total).items()}
+
+
+def parts_of(cls: type, total: str) -> dict[str, str]:
+    """Return metric → name of the part, of the parts of a total in a record of metrics; empty for another metric.
+
+    Args:
+        cls: a record class whose parts have the metadata ``total`` and ``part``.
+        total: a metric of it.
+    """
+    return {
+        field.name: field.metadata["part"] for field in dataclasses.fields(cls) if field.metadata.get("total") == total
+    }
+
+
+@_metrics_of("training")
+class Metrics(FlatMetrics):
+    """Metrics of one design; parts ``<metric>_<part>`` add up to ``<metric>``."""
+
+
+@_metrics_of("serving")
+class ServingMetrics(FlatMetrics):
+    """Metrics of serving; every total is the sum of its parts ``<total>_<part>``."""

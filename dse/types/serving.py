@@ -1,11 +1,9 @@
-"""Serving: requests, the mapping of an engine, its cost beyond kernels, and metrics."""
+"""Serving: requests, the mapping of an engine, its cost beyond kernels."""
 
 from __future__ import annotations
 
 from dse.types.choices import Load
-from dse.types.display import record_html, record_text
 from dse.types.fields import Bounds, Scalar, choice, count, number, positive, positive_share, record, share, yes_or_no
-from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS
 
 
 @record
@@ -176,112 +174,3 @@ class Engine:
     runtime_memory: Scalar = number("memory per device besides weights and cache", "B", default=2.5e9)
     runtime_tokens: Scalar = count("tokens per step whose activations that memory includes", default=8192.0)
     own_buffers: Scalar | None = yes_or_no("all prompts in one step with own buffers: 1 yes", default=None, absent=0.0)
-
-
-@record
-class ServingMetrics:
-    """Metrics of serving; every total is the sum of its parts ``<total>_<part>``."""
-
-    _repr_html_, __repr__ = record_html, record_text
-
-    time_per_output_token: Scalar = number("time per output token (TPOT), mean", "s", symbol="TPOT")
-    time_per_output_token_matrix: Scalar = number("matrix and small kernels, decode", "s")
-    time_per_output_token_attention: Scalar = number("attention over the cache, decode", "s")
-    time_per_output_token_communication: Scalar = number("communication, decode", "s")
-    time_per_output_token_host: Scalar = number("host and launches, decode", "s")
-    time_per_output_token_prefill: Scalar = number("prefill of other requests", "s")
-    time_per_output_token_preempted: Scalar = number("preemption", "s")
-    time_to_first_token: Scalar = number("time to first token (TTFT), mean", "s", symbol="TTFT")
-    time_to_first_token_request: Scalar = number("request handling outside the engine, loads of cached prefixes", "s")
-    time_to_first_token_waiting: Scalar = number("waiting: memory, current step, other requests", "s")
-    time_to_first_token_prefill: Scalar = number("prefill", "s")
-    inter_token_latency: Scalar = number("inter-token latency (ITL), median", "s", symbol="ITL")
-    request_latency: Scalar = number("request latency, mean", "s")
-    output_tokens_per_second: Scalar = number("output tokens/s, all devices", "s-1", counts="tokens")
-    output_tokens_per_second_per_device: Scalar = number("output tokens/s per device", "s-1", counts="tokens")
-    output_tokens_per_second_per_user: Scalar = number("output tokens/s per user", "s-1", counts="tokens")
-    requests_per_second: Scalar = number("requests/s", "s-1", counts="requests")
-    share_in_time: Scalar = share("share of requests meeting both latency limits")
-    goodput: Scalar = number("goodput: requests/s meeting both latency limits", "s-1", counts="requests")
-    p50_time_to_first_token: Scalar = number("time to first token, 50th percentile", "s", group=TAILS)
-    p90_time_to_first_token: Scalar = number("time to first token, 90th percentile", "s", group=TAILS)
-    p95_time_to_first_token: Scalar = number("time to first token, 95th percentile", "s", group=TAILS)
-    p99_time_to_first_token: Scalar = number("time to first token, 99th percentile", "s", group=TAILS)
-    p50_time_per_output_token: Scalar = number("time per output token, 50th percentile", "s", group=TAILS)
-    p90_time_per_output_token: Scalar = number("time per output token, 90th percentile", "s", group=TAILS)
-    p95_time_per_output_token: Scalar = number("time per output token, 95th percentile", "s", group=TAILS)
-    p99_time_per_output_token: Scalar = number("time per output token, 99th percentile", "s", group=TAILS)
-    p50_request_latency: Scalar = number("request latency, 50th percentile", "s", group=TAILS)
-    p90_request_latency: Scalar = number("request latency, 90th percentile", "s", group=TAILS)
-    p95_request_latency: Scalar = number("request latency, 95th percentile", "s", group=TAILS)
-    p99_request_latency: Scalar = number("request latency, 99th percentile", "s", group=TAILS)
-    utilisation: Scalar = number("request rate over what can be served; 1 in closed loops", symbol="rho", group=TAILS)
-    requests_in_flight: Scalar = number("requests between arrival and last token, all devices", group=TAILS)
-    replicas_needed: Scalar = number("data-parallel ranks that the request rate needs", group=TAILS)
-    concurrency_limit: Scalar = number("maximum concurrent requests, all devices")
-    context_switch_time: Scalar = number("cache transfer time per request, device to host", "s")
-    prefill_share: Scalar = share("share of engine steps with prefill")
-    cache_hit_rate: Scalar = share("share of prompt tokens found in prefix caches")
-    device_cache_hit_rate: Scalar = share("the same in device memory alone")
-    peak_memory: Scalar = number("peak memory, most loaded device", "B")
-    peak_memory_weights: Scalar = number("weights", "B")
-    peak_memory_cache: Scalar = number("KV cache of running sequences", "B")
-    peak_memory_runtime: Scalar = number("engine runtime", "B")
-    parameters: Scalar = number("parameters of the model")
-    energy_per_output_token: Scalar = number("energy per output token, system and facility", "J", group=ENERGY)
-    energy_per_output_token_decode: Scalar = number("decode", "J", group=ENERGY)
-    energy_per_output_token_prefill: Scalar = number("prefill, per output token", "J", group=ENERGY)
-    energy_per_output_token_rest: Scalar = number("clocks, leakage, uncore", "J", group=ENERGY)
-    energy_per_output_token_host: Scalar = number("hosts: processors, fans, NICs, conversion", "J", group=ENERGY)
-    energy_per_output_token_cryogenics: Scalar = number("cryogenic coolers", "J", group=ENERGY)
-    energy_per_output_token_facility: Scalar = number("facility overhead (PUE)", "J", group=ENERGY)
-    average_power: Scalar = number("average power, system and facility", "W", group=ENERGY)
-    peak_power: Scalar = number("peak power during prefill, system and facility", "W", group=ENERGY)
-    provisioned_power: Scalar = number("provisioned power at device limits, system and facility", "W", group=ENERGY)
-    device_power: Scalar = number("average board power per device", "W", group=ENERGY)
-    decode_power: Scalar = number("board power per device, decode", "W", group=ENERGY)
-    prefill_power: Scalar = number("board power per device, steps with prefill", "W", group=ENERGY)
-    decode_clock_reached: Scalar = number(
-        "core clock of decode steps: as set, or lower under a stated power limit", "Hz", group=ENERGY
-    )
-    prefill_clock_reached: Scalar = number("the same of steps with prefill", "Hz", group=ENERGY)
-    time_between_failures: Scalar = number("mean time between failures, model replica", "s", group=RUN)
-    availability: Scalar = share("availability of a replica", group=RUN)
-    device_price: Scalar = number("accelerator price", "USD", group=MONEY)
-    device_cost: Scalar = number("accelerator manufacturing cost; 0: unknown", "USD", group=MONEY)
-    device_cost_dies: Scalar = number("tested dies", "USD", group=MONEY)
-    device_cost_memory: Scalar = number("memory", "USD", group=MONEY)
-    device_cost_package: Scalar = number("package: carrier, substrate, bonds, with yield loss", "USD", group=MONEY)
-    device_cost_lost: Scalar = number("dies and memory lost in packaging", "USD", group=MONEY)
-    device_cost_test: Scalar = number("test and final assembly", "USD", group=MONEY)
-    device_cost_design: Scalar = number("design cost per unit", "USD", group=MONEY)
-    capital_cost: Scalar = number("capital cost, system and facility", "USD", group=MONEY)
-    capital_cost_devices: Scalar = number("accelerators", "USD", group=MONEY)
-    capital_cost_servers: Scalar = number("servers", "USD", group=MONEY)
-    capital_cost_scale_up: Scalar = number("links and switches within domains", "USD", group=MONEY)
-    capital_cost_scale_out: Scalar = number(
-        "scale-out network: NICs, switches, cables, transceivers", "USD", group=MONEY
-    )
-    capital_cost_facility: Scalar = number("building, racks, power delivery, cooling", "USD", group=MONEY)
-    tco_per_year: Scalar = number("total cost of ownership (TCO) per year", "USD", symbol="TCO", group=MONEY)
-    cost_per_device_hour: Scalar = number("cost per device-hour", "USD", group=MONEY)
-    tokens_per_cost: Scalar = number("output tokens per dollar", "1/USD", group=MONEY)
-    tokens_per_second_per_dollar: Scalar = number("output tokens/s per dollar of capital", "1/s/USD", group=MONEY)
-    cost_per_token: Scalar = number("cost per output token", "USD", group=MONEY)
-    cost_per_token_devices: Scalar = number("accelerator depreciation", "USD", group=MONEY)
-    cost_per_token_servers: Scalar = number("server depreciation", "USD", group=MONEY)
-    cost_per_token_scale_up: Scalar = number("scale-up network depreciation", "USD", group=MONEY)
-    cost_per_token_scale_out: Scalar = number("scale-out network depreciation", "USD", group=MONEY)
-    cost_per_token_facility: Scalar = number("facility depreciation", "USD", group=MONEY)
-    cost_per_token_maintenance: Scalar = number("maintenance", "USD", group=MONEY)
-    cost_per_token_electricity: Scalar = number("electricity", "USD", group=MONEY)
-    device_carbon: Scalar = number("embodied emissions per accelerator, CO2 equivalent", "kg", group=CARBON)
-    device_carbon_dies: Scalar = number("dies", "kg", group=CARBON)
-    device_carbon_memory: Scalar = number("memory", "kg", group=CARBON)
-    device_carbon_package: Scalar = number("package", "kg", group=CARBON)
-    carbon_per_token: Scalar = number("emissions per output token, CO2 equivalent", "kg", group=CARBON)
-    carbon_per_token_operation: Scalar = number("electricity", "kg", group=CARBON)
-    carbon_per_token_devices: Scalar = number("embodied share, accelerators", "kg", group=CARBON)
-    carbon_per_token_servers: Scalar = number("embodied share, servers and networks", "kg", group=CARBON)
-    feasible: Scalar = number("feasible design")
-    infeasible_reason: Scalar = number("infeasibility reasons, bits of Infeasible")

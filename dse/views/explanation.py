@@ -200,8 +200,8 @@ def design_numbers(
 
 
 def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Share]:
-    """Return the parts of a total, by names without that of the total, with their shares."""
-    return _shares({name.removeprefix(f"{total}_"): metrics[name] for name in study.parts(total)})
+    """Return the parts of a total with their shares."""
+    return _shares({part: metrics[name] for name, part in study.parts(total).items()})
 
 
 def _shares(parts: dict[str, float]) -> list[Share]:

@@ -20,7 +20,7 @@ from dse.doors.study import more_is_better
 from dse.errors import InputError
 from dse.io import setting
 from dse.io.quantities import DISPLAY_UNITS, capacity_scale, scale
-from dse.lab.page.parts import parts_of
+from dse.lab.page.parts import styled_parts
 from dse.lab.page.program import LiveModel, model_of
 from dse.measured.uncertainty.intervals import has_interval
 from dse.measured.uncertainty.parts import quantile
@@ -125,7 +125,7 @@ def document(start: Start) -> dict[str, Any]:
         "metrics": {name: _metric(study, name) for name in study.units},
         "headline": headline,
         "totals": [_total(study, total) for total in study.totals],
-        "bounds": parts_of([*model.outputs["bounds"]], ""),
+        "bounds": styled_parts({name: f"bound_by_{name}" for name in model.outputs["bounds"]}),
         "shown": _initial_view(study, [about["name"] for about in leaves if about["read"]]),
         "written": DISPLAY_UNITS,
         "memory": study.memory,
@@ -279,7 +279,7 @@ def _metric(study: Study, name: str) -> dict[str, Any]:
 
 def _total(study: Study, total: str) -> dict[str, Any]:
     """Return the name of a total with its parts, JSON-ready."""
-    return {"name": total, "parts": parts_of(study.parts(total), f"{total}_")}
+    return {"name": total, "parts": styled_parts(study.parts(total))}
 
 
 # --- intervals --------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         second_metric=values_of(study.secondary_metric.metric) if study.secondary_metric else np.zeros(template.size),
         feasible=values_of("feasible").astype(bool) & is_finite,
         memory_alone=np.zeros(template.size, bool) if reason is None else (reason == _MEMORY) & is_finite,
-        parts={name.removeprefix(f"{total}_"): values_of(name) for name in study.parts(total) if name in results},
+        parts={part: values_of(name) for name, part in study.parts(total).items() if name in results},
         labels={title: values_of(name) for title, name in name_by_heading.items()},
         units={title: str(results[name].attrs.get("units", "1")) for title, name in name_by_heading.items()},
         group_headings=(*map(heading, axis_names), *(n for n in ("tp", "pp") if n in name_by_heading)),
