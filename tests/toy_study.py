@@ -7,8 +7,8 @@ from enum import IntFlag
 import jax.numpy as jnp
 
 from dse.doors import Study
-from dse.doors.study import MetricColumn
 from dse.types import Design, Scalar, number, record
+from dse.views.studies import PRESENTATIONS, MetricColumn, Presentation
 
 
 @record
@@ -68,6 +68,10 @@ ANSWERING = Study(
     },
     optional={"energy": ("system.pue",)},
     idle_options={"mapping.recompute": lambda degrees: degrees["mapping.tp"] == 1},
-    table_columns=(MetricColumn("latency", "latency", "time"), MetricColumn("GiB", "footprint", "bytes")),
+    main_metrics=("latency", "footprint"),
+)
+
+PRESENTATIONS[Answers] = Presentation(
+    columns=(MetricColumn("latency", "latency", "time"), MetricColumn("GiB", "footprint", "bytes")),
     time_columns={"read": ("latency_reading",), "write": ("latency_writing",)},
 )

@@ -13,6 +13,7 @@ from dse.doors.studies import metric_of_other_study
 from dse.errors import InputError, unknown_name
 from dse.types import Design, Operator, OperatorKind, Scalar
 from dse.types.trees import tree_map
+from dse.views.studies import presentation_of
 from dse.views.values import Elasticity, ExplanationValues, OperatorRow, Reason, Share
 
 if TYPE_CHECKING:
@@ -340,5 +341,5 @@ def reasons(design: Design, metrics: dict[str, float], study: Study = TRAINING) 
         study: its study.
     """
     names = list(study.reasons_in(int(metrics["infeasible_reason"])))
-    numbers = study.reason_numbers(design, metrics) if names else {}
+    numbers = presentation_of(study).reason_numbers(design, metrics) if names else {}
     return [Reason(name, study.reason_meanings[name], numbers.get(name, "")) for name in names]

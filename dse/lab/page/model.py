@@ -28,6 +28,7 @@ from dse.measured.uncertainty.posterior import Choice, posteriors
 from dse.measured.uncertainty.spreads import spreads_of, total_deviation
 from dse.types import Design, Emissions, Load, Prices, choice_name
 from dse.views.explanation import continuous_leaves
+from dse.views.studies import presentation_of
 from dse.views.words import IN_PER_CENT
 
 #: Leaves shown first, where a design has them.
@@ -133,7 +134,7 @@ def document(start: Start) -> dict[str, Any]:
         "noStep": study.no_step_bits,
         "holds": [name for name in study.units if study.is_valid_without_step(name)],
         "follows": _derived_degree(model, study),
-        "operatorsOf": study.operators_of,
+        "operatorsOf": presentation_of(study).operators_of,
         "intervals": _intervals(study, design, names, [*headline, *study.totals]),
         "command": _command(study, names),
         "stated": dict(names.stated),
@@ -162,7 +163,7 @@ def with_money(design: Design) -> Design:
 
 def _headline(study: Study, metrics: Mapping[str, float]) -> list[str]:
     """Return the names of the metrics in the headline."""
-    names = [*study.headline(metrics), *_EXTRA_HEADLINE]
+    names = [*presentation_of(study).headline(metrics), *_EXTRA_HEADLINE]
     return [name for name in dict.fromkeys(names) if name in study.units]
 
 
