@@ -11,11 +11,13 @@ from dse.model.accounts.bounds import BoundBy, step_bounds
 from dse.model.accounts.failures import host_copy, run_with_failures
 from dse.model.accounts.feasibility import RequiredMemory, infeasible_reason, usable_memory
 from dse.model.accounts.throughput import throughput
+from dse.model.layout import Layout
 from dse.model.machine import technology
 from dse.model.machine.power import clock_reached
 from dse.model.machine.rates import reciprocal
 from dse.model.money.account import account, integrate
-from dse.model.steps.training import Stages, stages_of, step_time
+from dse.model.steps.training import Stages, StepTime, stages_of, step_time
+from dse.model.work.training import TrainingWork
 from dse.types import Design, Metrics, Scalar
 
 
@@ -75,12 +77,7 @@ def bounds(design: Design) -> BoundBy:
 
     As pure as :func:`evaluate`, and a program of its own: sweeps do without it.
     """
-    design = technology.generated(design)
-    layout = lay_out(design)
-    work = training_work(design, layout)
-    operating_design = operate(design, layout, work).design
-    step, _ = step_time(operating_design, layout, work)
-    return step_bounds(operating_design, layout, work, step)
+    return step_bounds(*_timed_step(design))
 
 
 def stage_memories(design: Design) -> tuple[tuple[memory.Memory, Scalar], ...]:
@@ -94,9 +91,13 @@ def stage_memories(design: Design) -> tuple[tuple[memory.Memory, Scalar], ...]:
 
 def stages(design: Design) -> Stages:
     """Return the pass times of all pipeline stages, s, for a schedule event by event; pure as :func:`evaluate`."""
+    return stages_of(*_timed_step(design))
+
+
+def _timed_step(design: Design) -> tuple[Design, Layout, TrainingWork, StepTime]:
+    """Return a design at its clock, its layout, its ledger and its step by part."""
     design = technology.generated(design)
     layout = lay_out(design)
     work = training_work(design, layout)
     operating_design = operate(design, layout, work).design
-    step, _ = step_time(operating_design, layout, work)
-    return stages_of(operating_design, layout, work, step)
+    return operating_design, layout, work, step_time(operating_design, layout, work)[0]

@@ -143,31 +143,23 @@ def _serving_state(design: Design) -> _ServingState:
 
 def _tail_metrics(rank: Rank, steady_state: SteadyState, utilisation: Scalar, n_ranks: Scalar) -> dict[str, Scalar]:
     """Return metric name → percentiles of latencies, s, and utilisation, requests in flight and replicas needed."""
-    request_time = rank.engine.request_time
-    distributions = tails(rank.requests, rank.serving, steady_state, request_time)
-    waits_by_percentile = {
-        percentile: distributions.slot_wait_quantile(tail_share) for percentile, (_, tail_share) in NORMAL.items()
-    }
+    distributions = tails(rank.requests, rank.serving, steady_state, rank.engine.request_time)
     request_latency = (
         steady_state.waiting + steady_state.prompt + (rank.requests.output_tokens - 1.0) * steady_state.token
     )
-    return {
-        **{
-            f"{percentile}_time_to_first_token": distributions.first.quantile(z) + waits_by_percentile[percentile]
-            for percentile, (z, _) in NORMAL.items()
-        },
-        **{
-            f"{percentile}_time_per_output_token": distributions.token.quantile(z)
-            for percentile, (z, _) in NORMAL.items()
-        },
-        **{
-            f"{percentile}_request_latency": distributions.latency.quantile(z) + waits_by_percentile[percentile]
-            for percentile, (z, _) in NORMAL.items()
-        },
+    metrics = {
         "utilisation": utilisation,
         "requests_in_flight": n_ranks * steady_state.rate * request_latency,
         "replicas_needed": jnp.ceil(n_ranks * utilisation * (1.0 - 1e-6)),
     }
+    for percentile, (z, tail_share) in NORMAL.items():
+        wait = distributions.slot_wait_quantile(tail_share)
+        metrics |= {
+            f"{percentile}_time_to_first_token": distributions.first.quantile(z) + wait,
+            f"{percentile}_time_per_output_token": distributions.token.quantile(z),
+            f"{percentile}_request_latency": distributions.latency.quantile(z) + wait,
+        }
+    return metrics
 
 
 def _rank(design: Design) -> Rank:
@@ -224,15 +216,18 @@ def decoding_sequences(design: Design) -> Scalar:
 
 def step_bounds(design: Design) -> PhaseBounds:
     """Return the time of a decode step and of a step with prompts by what bounds each, s; pure as :func:`serve`."""
-    state = _serving_state(design)
-    return phase_bounds(state.rank.experts_dp, state.rank.serving, state.rank.engine, state.phases)
+    return _bounds_of_phases(_serving_state(design))
 
 
 def bounds(design: Design) -> BoundBy:
     """Return the time per output token by what bounds it, s: compute, memory, network, rest; pure as :func:`serve`."""
     state = _serving_state(design)
-    by_phase = phase_bounds(state.rank.experts_dp, state.rank.serving, state.rank.engine, state.phases)
-    return token_bounds(state.rank.serving, state.steady_state, by_phase)
+    return token_bounds(state.rank.serving, state.steady_state, _bounds_of_phases(state))
+
+
+def _bounds_of_phases(state: _ServingState) -> PhaseBounds:
+    """Return the time of each kind of step by what bounds it, s."""
+    return phase_bounds(state.rank.experts_dp, state.rank.serving, state.rank.engine, state.phases)
 
 
 def at_its_clock(design: Design) -> Design:

@@ -80,7 +80,7 @@ def number(
     """Return a dataclass field for a leaf, with metadata (symbol, units, long name, bounds) for inputs and outputs.
 
     Leaves with bounds of their kind are declared by ``positive``, ``share``, ``positive_share``, ``count``,
-    ``yes_or_no`` and ``choice``, which take the same arguments.
+    ``yes_or_no``, ``integer`` and ``choice``, which take the same arguments.
 
     Args:
         text: meaning, as ``long_name`` in datasets.
@@ -98,6 +98,7 @@ def number(
 positive, share = functools.partial(number, bounds=POSITIVE), functools.partial(number, bounds=SHARE)
 positive_share, count = functools.partial(number, bounds=POSITIVE_SHARE), functools.partial(number, bounds=COUNT)
 yes_or_no = functools.partial(number, bounds=YES_OR_NO)
+integer = functools.partial(number, bounds=Bounds(is_integer=True))
 
 
 def choice(text: str, enum: type[IntEnum], **about: Any) -> Any:
@@ -114,7 +115,7 @@ def choice(text: str, enum: type[IntEnum], **about: Any) -> Any:
 @dataclass_transform(
     frozen_default=True,
     kw_only_default=True,
-    field_specifiers=(number, positive, share, positive_share, count, yes_or_no, choice, dataclasses.field),
+    field_specifiers=(number, positive, share, positive_share, count, yes_or_no, integer, choice, dataclasses.field),
 )
 def record(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen keyword-only dataclass whose fields are pytree leaves or records.

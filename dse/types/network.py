@@ -9,6 +9,7 @@ from dse.types.fields import (
     Scalar,
     choice,
     count,
+    integer,
     number,
     positive,
     positive_share,
@@ -103,11 +104,7 @@ class Package:
 
     dies: Scalar = count("devices per package", default=1.0)
     speedup: Scalar = positive("bandwidth inside a package over the network's", default=1.0)
-    neighbours: Scalar = number(
-        "other packages that a device has a link to; 0: a switch joins packages",
-        default=0.0,
-        bounds=Bounds(is_integer=True),
-    )
+    neighbours: Scalar = integer("other packages that a device has a link to; 0: a switch joins packages", default=0.0)
 
 
 @record

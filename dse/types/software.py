@@ -12,7 +12,19 @@ from dse.types.choices import (
     Recompute,
     Schedule,
 )
-from dse.types.fields import Bounds, Scalar, choice, count, number, positive, positive_share, record, share, yes_or_no
+from dse.types.fields import (
+    Bounds,
+    Scalar,
+    choice,
+    count,
+    integer,
+    number,
+    positive,
+    positive_share,
+    record,
+    share,
+    yes_or_no,
+)
 from dse.types.serving import CacheTiers, Engine, NanoBatches, Serving, Spill
 
 #: Upper limit of every option.
@@ -216,20 +228,14 @@ class Tiers:
     )
     host_update: Scalar = share("share of offloaded optimiser state updated on the host", default=0.0)
     storage_gradients: Scalar = share("share of offloaded gradients on storage", default=0.0)
-    prefetch_depth: Scalar = number(
-        "layers whose weights or state are in transfer ahead of their use; 0 synchronous",
-        default=1.0,
-        bounds=Bounds(is_integer=True),
+    prefetch_depth: Scalar = integer(
+        "layers whose weights or state are in transfer ahead of their use; 0 synchronous", default=1.0
     )
-    gradient_depth: Scalar = number(
-        "layers whose gradients are in transfer behind their backward; 0 synchronous",
-        default=1.0,
-        bounds=Bounds(is_integer=True),
+    gradient_depth: Scalar = integer(
+        "layers whose gradients are in transfer behind their backward; 0 synchronous", default=1.0
     )
-    activation_depth: Scalar = number(
-        "layers whose activations are in transfer ahead of their use; 0 synchronous",
-        default=1.0,
-        bounds=Bounds(is_integer=True),
+    activation_depth: Scalar = integer(
+        "layers whose activations are in transfer ahead of their use; 0 synchronous", default=1.0
     )
     pinned: Scalar = yes_or_no(
         "host memory of weights, gradients and state: 1 page-locked, 0 pageable, whose copies are synchronous",

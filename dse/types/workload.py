@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dse.types.fields import Bounds, Scalar, count, number, positive, record, share, yes_or_no
+from dse.types.fields import Bounds, Scalar, count, integer, number, positive, record, share, yes_or_no
 from dse.types.serving import Requests, Reuse
 
-_AT_LEAST_ONE, _INTEGER = Bounds(low=1.0), Bounds(is_integer=True)
+_AT_LEAST_ONE = Bounds(low=1.0)
 
 
 @record
@@ -19,16 +19,14 @@ class Experts:
     top_k: Scalar = count("routed experts per token", symbol="k")
     expert_ffn: Scalar = positive("width of an expert's up projection", symbol="f_e")
     shared_ffn: Scalar = number("width of all shared experts, 0 none", default=0.0, symbol="f_s")
-    first_dense: Scalar = number("leading layers with a dense feed-forward", default=0.0, bounds=_INTEGER)
+    first_dense: Scalar = integer("leading layers with a dense feed-forward", default=0.0)
     imbalance: Scalar = number("load of the busiest rank over the mean", default=1.0, bounds=_AT_LEAST_ONE)
     capacity: Scalar = number("expert capacity factor; 0: dropless", default=0.0, symbol="C")
     moe_every: Scalar = count("interval of layers with experts", default=1.0)
-    n_predict: Scalar = number("multi-token prediction depth", default=0.0, bounds=_INTEGER)
+    n_predict: Scalar = integer("multi-token prediction depth", default=0.0)
     biased: Scalar = yes_or_no("biases of the experts' products: 1 yes", default=0.0)
     n_groups: Scalar = count("groups of experts", default=1.0, symbol="G")
-    group_limit: Scalar = number(
-        "maximum groups per token (node-limited routing), 0 any", default=0.0, bounds=_INTEGER, symbol="g"
-    )
+    group_limit: Scalar = integer("maximum groups per token (node-limited routing), 0 any", default=0.0, symbol="g")
 
     @property
     def upper_limits(self) -> dict[str, Scalar]:
