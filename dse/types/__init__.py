@@ -1,15 +1,15 @@
 """Records of a design and of the metrics of the model.
 
-The room answers what a design and its metrics consist of: which leaves and metrics there are, with unit, meaning, bounds
-and default. It knows nothing of models, files and catalogues.
+The room answers what a design and its metrics consist of: which leaves and metrics there are, with unit, meaning,
+bounds and default. It knows nothing of models, files and catalogues.
 
 Every class is a frozen dataclass registered as a JAX pytree. Every leaf is one real number in SI units (bytes, seconds,
 FLOP/s, bytes/s), or the integer code of a categorical choice, so any leaf may be traced, vmapped, differentiated or
 swept. Nothing here is static: another workload, system or mapping never recompiles the model.
 
-Start with ``design.py``, whose four records hold all others. ``fields.py`` has the kinds of leaves (``share``, ``count``,
-``choice``), ``metrics.toml`` the metrics of both doors as totals and parts, ``choices.py`` the codes of choices and the
-reasons of infeasibility, ``paths.py`` and ``trees.py`` leaves by path and in order.
+Start with ``design.py``, whose four records hold all others. ``fields.py`` has the kinds of leaves (``share``,
+``count``, ``choice``), ``metrics.toml`` the metrics of both doors as totals and parts, ``choices.py`` the codes of
+choices and the reasons of infeasibility, ``paths.py`` and ``trees.py`` leaves by path and in order.
 """
 
 from dse.types.choices import (
