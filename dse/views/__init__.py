@@ -16,8 +16,7 @@ from dse.surface import attribute
 
 if TYPE_CHECKING:
     from dse.views.difference import Difference, compare
-    from dse.views.explanation import explain
-    from dse.views.values import Explanation
+    from dse.views.explanation import Explanation, explain
 else:
 
     def __getattr__(name: str) -> Any:

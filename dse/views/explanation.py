@@ -14,10 +14,11 @@ from dse.errors import InputError, unknown_name
 from dse.types import Design, Operator, OperatorKind, Scalar
 from dse.types.trees import tree_map
 from dse.views.studies import presentation_of
-from dse.views.values import Elasticity, Explanation, OperatorRow, Reason, Share
+from dse.views.values import Elasticity, ExplanationValues, OperatorRow, Reason, Share
 
 if TYPE_CHECKING:
     from dse.model.machine.rates import Rates
+    from dse.reports import Report
 
 #: Whole numbers and flags of a system or a stack, which have no elasticity.
 _DISCRETE_LEAVES = frozenset({
@@ -25,6 +26,20 @@ _DISCRETE_LEAVES = frozenset({
     "softmax_batch", "gradient_cache", "scatter_gather", "activation_output_kept", "node_devices",
     "nominal_clock",  # a reference: another value is another chip
 })  # fmt: skip
+
+
+class Explanation(ExplanationValues):
+    """Explanation of one design."""
+
+    def report(self) -> Report:
+        """Return the explanation as a report: a short answer, and details."""
+        from dse.reports import Report
+        from dse.views.sections import explanation_sections
+
+        return Report(self.to_dict(), explanation_sections(self, self.design, {}))
+
+    def _repr_html_(self) -> str:
+        return self.report().to_html()
 
 
 def explain(design: Design, metric: str | None = None, study: Study | str = TRAINING) -> Explanation:

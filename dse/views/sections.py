@@ -15,7 +15,7 @@ from dse.views.studies import presentation_of
 if TYPE_CHECKING:
     from dse.doors import Study
     from dse.types import Design
-    from dse.views.values import Explanation, Reason
+    from dse.views.values import ExplanationValues, Reason
 
 #: Metric → ends of its interval.
 Bounds = Mapping[str, Sequence[float]]
@@ -34,7 +34,7 @@ _DETAILS = {ENERGY: "energy", MONEY: "cost", CARBON: "carbon", RUN: "run"}
 
 
 def explanation_sections(
-    explanation: Explanation, design: Design, bounds: Bounds, cautions: Sequence[str] = ()
+    explanation: ExplanationValues, design: Design, bounds: Bounds, cautions: Sequence[str] = ()
 ) -> list[Section]:
     """Return an explanation as sections: reasons, metrics, parts of time and memory, bounds; details after them.
 
@@ -89,7 +89,7 @@ def interval_text(ends: Sequence[float], name: str, study: Study) -> str:
 # --- the short answer
 
 
-def _answer(explanation: Explanation, bounds: Bounds) -> list[Section]:
+def _answer(explanation: ExplanationValues, bounds: Bounds) -> list[Section]:
     """Return the table of the first metrics, then lines on the parts of time and memory and on what bounds kernels."""
     study = explanation.study
     rows = [
@@ -120,7 +120,7 @@ def _metric_columns(bounds: Bounds) -> list[Column]:
     return [*columns, interval, Column("high", "high", hidden=True)]
 
 
-def _metric_row(explanation: Explanation, name: str, bounds: Bounds) -> dict[str, Any]:
+def _metric_row(explanation: ExplanationValues, name: str, bounds: Bounds) -> dict[str, Any]:
     """Return the row of a metric: name, value, ends of its interval, and the texts of both."""
     study, value = explanation.study, explanation.metrics[name]
     text = metric_text(value, name, study)
@@ -138,7 +138,7 @@ def _metric_row(explanation: Explanation, name: str, bounds: Bounds) -> dict[str
     return row | {"low": low, "high": high, "interval_text": ends}
 
 
-def _parts_text(explanation: Explanation, total: str) -> str:
+def _parts_text(explanation: ExplanationValues, total: str) -> str:
     """Return the largest parts of a total with their shares, "" for none."""
     parts = sorted((part for part in explanation.waterfalls[total] if part.share >= 5e-3), key=lambda part: -part.share)
     texts = [f"{_words(part.name)} {100.0 * part.share:.0f} %" for part in parts[:_PARTS]]
@@ -146,7 +146,7 @@ def _parts_text(explanation: Explanation, total: str) -> str:
     return ", ".join([*texts, f"others {100.0 * rest:.0f} %"] if rest >= 5e-3 else texts)
 
 
-def _bound_text(explanation: Explanation) -> str:
+def _bound_text(explanation: ExplanationValues) -> str:
     """Return a line on what bounds engine steps, or the kernels of a micro-batch with the longest of them."""
     if explanation.phases:
         return "bound by " + "; ".join(
@@ -174,7 +174,7 @@ def _shares_text(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{_words(name)} {100.0 * shares[name]:.0f} %" for name in order)
 
 
-def _host_text(explanation: Explanation) -> str:
+def _host_text(explanation: ExplanationValues) -> str:
     """Return a clause on a host that sets the pace, with the share of the step waited, "" where the device does."""
     if not explanation.host_bound:
         return ""
@@ -185,7 +185,7 @@ def _host_text(explanation: Explanation) -> str:
 # --- details
 
 
-def _details(explanation: Explanation, design: Design, bounds: Bounds) -> list[Section]:
+def _details(explanation: ExplanationValues, design: Design, bounds: Bounds) -> list[Section]:
     """Return further sections, each with the name of its detail."""
     study, sections = explanation.study, list[Section]()
     presentation = presentation_of(study)
@@ -216,7 +216,7 @@ def _detail(total: str, study: Study) -> str:
     return next(groups, "memory" if total == study.memory else "time")
 
 
-def _waterfall(explanation: Explanation, total: str, bounds: Bounds, detail: str) -> Table:
+def _waterfall(explanation: ExplanationValues, total: str, bounds: Bounds, detail: str) -> Table:
     """Return the table of the parts of a total that are not 0: value, share, bar."""
     study, value = explanation.study, explanation.metrics[total]
 
@@ -237,7 +237,7 @@ def _waterfall(explanation: Explanation, total: str, bounds: Bounds, detail: str
     return Table(total, columns, rows, f"{_words(total)}: {text(value)}{capacity_note}{interval}", detail)
 
 
-def _operators(explanation: Explanation) -> Table:
+def _operators(explanation: ExplanationValues) -> Table:
     """Return the table of operators: time and bound of each pass, FLOP, traffic in bytes, FLOP/B."""
     has_backward = any(row.backward_time for row in explanation.operators)
     passes = [
@@ -257,7 +257,7 @@ def _operators(explanation: Explanation) -> Table:
     return Table("operators", [*names, *passes, *work], explanation.operators, title, "operators", keys=2)
 
 
-def _phases(explanation: Explanation) -> Table:
+def _phases(explanation: ExplanationValues) -> Table:
     """Return the table of kind of engine step → time, and the share of each bound in it."""
     names = [part.name for part in next(iter(explanation.phases.values()))]
     rows = [
@@ -269,7 +269,7 @@ def _phases(explanation: Explanation) -> Table:
     return Table("engine_steps", columns, rows, "engine steps: time by bound", "operators")
 
 
-def _elasticities(explanation: Explanation) -> Table:
+def _elasticities(explanation: ExplanationValues) -> Table:
     """Return the table of the first elasticities of a metric, in the order of the explanation."""
     metric = _words(explanation.elasticity_of)
     rows = [row._asdict() for row in explanation.elasticities[:_ELASTICITIES]]
@@ -293,7 +293,7 @@ def _words(name: str) -> str:
 # --- designs without a step
 
 
-def _no_step_text(explanation: Explanation, design: Design) -> str:
+def _no_step_text(explanation: ExplanationValues, design: Design) -> str:
     """Return a sentence on a step that is not possible, with the supported precisions if the precision is why."""
     from dse.types import Infeasible
 

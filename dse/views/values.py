@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dse.doors import TRAINING, Study
 from dse.types import Design
-
-if TYPE_CHECKING:
-    from dse.reports import Report
 
 
 class Share(NamedTuple):
@@ -53,8 +50,8 @@ class Reason(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Explanation:
-    """Explanation of one design, in plain Python numbers and SI units."""
+class ExplanationValues:
+    """Values of an explanation of one design, in plain Python numbers and SI units."""
 
     metrics: dict[str, float]
     waterfalls: dict[str, list[Share]]  #: total of the study → its parts
@@ -89,16 +86,6 @@ class Explanation:
     def host_bound(self) -> bool:
         """True if the host launches a layer's kernels slower than the device executes them."""
         return self.metrics.get("step_time_host", 0.0) > 0.0
-
-    def report(self) -> Report:
-        """Return the explanation as a report: a short answer, and details."""
-        from dse.reports import Report
-        from dse.views.sections import explanation_sections
-
-        return Report(self.to_dict(), explanation_sections(self, self.design, {}))
-
-    def _repr_html_(self) -> str:
-        return self.report().to_html()
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready dictionaries and lists, without values of a meaningless step."""
