@@ -1,12 +1,13 @@
-"""What is shown of a kind of study."""
+"""What is shown of a kind of study: words from ``words.toml``, and functions that write texts of a design."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dse.types import Design
+from dse.views.words import WORDS
 
 
 class MetricColumn(NamedTuple):
@@ -36,3 +37,14 @@ class Presentation:
     operators_of: str = ""  #: what the operators of a breakdown are those of, in words
     divided_from: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: part of a total → the part that includes it in results of earlier versions
+
+
+def words_of(study: str) -> dict[str, Any]:
+    """Return field of a :class:`Presentation` → words of a kind of study.
+
+    Args:
+        study: name of the study, that of its table in ``words.toml``.
+    """
+    words: dict[str, Any] = WORDS[study]
+    columns = tuple(MetricColumn(*column) for column in words["columns"])
+    return {**words, "columns": columns, "secondary_metric": MetricColumn(*words["secondary_metric"])}

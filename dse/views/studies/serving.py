@@ -16,7 +16,8 @@ from dse.views.studies.notes import (
     price_note,
     routing_excess,
 )
-from dse.views.studies.presentation import MetricColumn, Presentation
+from dse.views.studies.presentation import Presentation, words_of
+from dse.views.words import WORDS
 
 _GB = 1e9
 
@@ -95,27 +96,14 @@ def _no_promise_text(requests: Any) -> str:
     return " after a wait in an offline queue, which has no end (load=concurrency, or no first_token_limit)"
 
 
-def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
+#: Headline metrics of open loads alone.
+_OPEN_LOAD = ("utilisation", "requests_in_flight", "replicas_needed")
+
+
+def _headline(metrics: Mapping[str, float]) -> list[str]:
     """Return the names of the headline metrics of a design, those of open loads and caches where they apply."""
-    open_load = metrics["utilisation"] != 1.0
-    return (
-        "time_to_first_token",
-        "time_per_output_token",
-        "inter_token_latency",
-        "request_latency",
-        *("p95_time_to_first_token", "p95_time_per_output_token", "p95_request_latency"),
-        *("utilisation", "requests_in_flight", "replicas_needed") * open_load,
-        "output_tokens_per_second",
-        "output_tokens_per_second_per_device",
-        "output_tokens_per_second_per_user",
-        "requests_per_second",
-        "goodput",
-        "concurrency_limit",
-        "prefill_share",
-        *("cache_hit_rate",) * (metrics["cache_hit_rate"] > 0.0),
-        "parameters",
-        "peak_memory",
-    )
+    hidden = {*_OPEN_LOAD * (metrics["utilisation"] == 1.0), *("cache_hit_rate",) * (metrics["cache_hit_rate"] <= 0.0)}
+    return [name for name in WORDS["headline"]["serving"] if name not in hidden]
 
 
 def _settings(design: Design) -> str:
@@ -167,38 +155,5 @@ def _power_text(metrics: Mapping[str, float], design: Design) -> str:
 
 #: What is shown of the study.
 PRESENTATION = Presentation(
-    secondary_metric=MetricColumn("tok/s/device", "output_tokens_per_second_per_device", "number"),
-    headline=_headline,
-    summary={
-        "time_to_first_token": "first token (TTFT)",
-        "time_per_output_token": "per token (TPOT)",
-        "request_latency": "request",
-        "output_tokens_per_second": "output tokens/s",
-        "output_tokens_per_second_per_user": "tokens/s per user",
-        "concurrency_limit": "most requests at once",
-        "peak_memory": "peak memory",
-        "energy_per_output_token": "energy per token",
-        "cost_per_token": "cost per token",
-        "carbon_per_token": "carbon per token",
-    },
-    settings=_settings,
-    remark=_remark,
-    operators_of="one layer and the head, without launches, of a decode step and of a prefill, on one device",
-    reason_numbers=_reason_numbers,
-    columns=(
-        MetricColumn("TPOT", "time_per_output_token", "time"),
-        MetricColumn("TTFT", "time_to_first_token", "time"),
-        MetricColumn("tok/s", "output_tokens_per_second", "number"),
-        MetricColumn("tok/s/dev", "output_tokens_per_second_per_device", "number"),
-        MetricColumn("tok/s/user", "output_tokens_per_second_per_user", "number"),
-        MetricColumn("GiB", "peak_memory", "bytes"),
-    ),
-    time_columns={
-        "matrix": ("time_per_output_token_matrix",),
-        "attention": ("time_per_output_token_attention",),
-        "comm": ("time_per_output_token_communication",),
-        "host": ("time_per_output_token_host",),
-        "prefill": ("time_per_output_token_prefill",),
-        "preempted": ("time_per_output_token_preempted",),
-    },
+    headline=_headline, settings=_settings, remark=_remark, reason_numbers=_reason_numbers, **words_of("serving")
 )

@@ -19,7 +19,8 @@ from dse.views.studies.notes import (
     price_note,
     routing_excess,
 )
-from dse.views.studies.presentation import MetricColumn, Presentation
+from dse.views.studies.presentation import Presentation, words_of
+from dse.views.words import WORDS
 
 _GIB = 2.0**30
 
@@ -87,26 +88,13 @@ def _missing_capabilities(design: Design) -> str:
     return ", ".join(f"{name} {float(demands[name]):g} of at most {limits[name]:g}" for name in missing)
 
 
-#: Headline metrics of a training step, and the share of the model's work that a causal mask may skip before
-#: utilisation is printed without it first.
-_HEADLINE = (
-    "step_time",
-    "tokens_per_second",
-    "tokens_per_second_per_device",
-    "mfu",
-    "mfu_causal",
-    "hfu",
-    "parameters",
-    "peak_memory",
-)
-
-
+#: Share of the model's work that a causal mask may skip before utilisation is printed without it first.
 _MAX_MASKED_SHARE = 0.1
 
 
 def _headline(metrics: Mapping[str, float]) -> list[str]:
     """Return the headline metrics, ``mfu_causal`` first where it is more than a tenth below ``mfu``."""
-    names = list(_HEADLINE)
+    names = list(WORDS["headline"]["training"])
     if metrics["mfu_causal"] < (1.0 - _MAX_MASKED_SHARE) * metrics["mfu"]:
         index = names.index("mfu")
         names[index : index + 2] = ["mfu_causal", "mfu"]
@@ -250,40 +238,5 @@ def _steps_text(metrics: Mapping[str, float]) -> str:
 
 #: What is shown of the study.
 PRESENTATION = Presentation(
-    secondary_metric=MetricColumn("MFU", "mfu", "percent"),
-    divided_from={"step_time_expert_parallel": "step_time_tensor_parallel"},
-    headline=_headline,
-    summary={
-        "step_time": "step time",
-        "tokens_per_second": "tokens/s",
-        "mfu": "MFU",
-        "peak_memory": "peak memory",
-        "energy_per_step": "energy per step",
-        "run_time_with_failures": "run, with failures",
-        "cost_per_run": "cost of the run",
-        "carbon_per_run": "carbon of the run",
-    },
-    settings=_settings,
-    remark=_remark,
-    operators_of="one micro-batch on one device",
-    reason_numbers=_reason_numbers,
-    columns=(
-        MetricColumn("step", "step_time", "time"),
-        MetricColumn("MFU %", "mfu", "percent"),
-        MetricColumn("tok/s/dev", "tokens_per_second_per_device", "number"),
-        MetricColumn("GiB", "peak_memory", "bytes"),
-        MetricColumn("fits %", "fits_probability", "percent"),
-    ),
-    time_columns={
-        "comp": ("step_time_forward", "step_time_backward"),
-        "recomp": ("step_time_recompute",),
-        "tp+cp": ("step_time_tensor_parallel", "step_time_context_parallel"),
-        "ep": ("step_time_expert_parallel",),
-        "pp": ("step_time_bubble", "step_time_pipeline_parallel"),
-        "dp": ("step_time_data_parallel",),
-        "emb+head": ("step_time_embedding_and_head",),
-        "optim": ("step_time_optimizer",),
-        "host": ("step_time_host",),
-        "offload": ("step_time_offload",),
-    },
+    headline=_headline, settings=_settings, remark=_remark, reason_numbers=_reason_numbers, **words_of("training")
 )
