@@ -7,22 +7,22 @@ from enum import IntFlag
 import jax.numpy as jnp
 
 from dse.doors import Study
-from dse.doors.study import MetricColumn
-from dse.types import Design, Scalar, metadata, record
+from dse.types import Design, Scalar, number, record
+from dse.views.studies import PRESENTATIONS, MetricColumn, Presentation
 
 
 @record
 class Answers:
     """What answering one request takes."""
 
-    latency: Scalar = metadata("", "s", "time of an answer")
-    latency_reading: Scalar = metadata("", "s", "reading the question")
-    latency_writing: Scalar = metadata("", "s", "writing the answer")
-    answers_per_second: Scalar = metadata("", "s-1", "answers a second")
-    footprint: Scalar = metadata("", "B", "memory of a device")
-    heat: Scalar = metadata("", "W", "heat of all devices", group="energy")
-    feasible: Scalar = metadata("", "1", "whether it can answer")
-    infeasible_reason: Scalar = metadata("", "1", "why it cannot: bits of Silent")
+    latency: Scalar = number("time of an answer", "s")
+    latency_reading: Scalar = number("reading the question", "s", total="latency", part="reading")
+    latency_writing: Scalar = number("writing the answer", "s", total="latency", part="writing")
+    answers_per_second: Scalar = number("answers a second", "s-1")
+    footprint: Scalar = number("memory of a device", "B")
+    heat: Scalar = number("heat of all devices", "W", group="energy")
+    feasible: Scalar = number("whether it can answer")
+    infeasible_reason: Scalar = number("why it cannot: bits of Silent")
 
 
 class Silent(IntFlag):
@@ -66,9 +66,12 @@ ANSWERING = Study(
     shortfalls=lambda design, metrics: {
         Silent.too_large: jnp.log(metrics.footprint / design.system.accelerator.memory.capacity)
     },
-    totals=("latency",),
     optional={"energy": ("system.pue",)},
     idle_options={"mapping.recompute": lambda degrees: degrees["mapping.tp"] == 1},
-    table_columns=(MetricColumn("latency", "latency", "time"), MetricColumn("GiB", "footprint", "bytes")),
+    main_metrics=("latency", "footprint"),
+)
+
+PRESENTATIONS[Answers] = Presentation(
+    columns=(MetricColumn("latency", "latency", "time"), MetricColumn("GiB", "footprint", "bytes")),
     time_columns={"read": ("latency_reading",), "write": ("latency_writing",)},
 )

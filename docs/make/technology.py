@@ -19,8 +19,7 @@ from dse.designs.catalog.schema import OPERATIONS
 from dse.model.machine import technology
 from dse.model.machine.die_links import crossings
 from dse.model.machine.power import voltage
-from dse.types import Accelerator, Chip, Metrics, Power, Precision
-from dse.types.serving import ServingMetrics
+from dse.types import Accelerator, Chip, Metrics, Power, Precision, ServingMetrics
 
 
 class AsBuilt(NamedTuple):

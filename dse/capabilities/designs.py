@@ -119,6 +119,7 @@ def design_summary(workload: str, system: str, software: str, design: Design, st
     """Return two lines on a design: model, system, stack and precision; devices, degrees and settings of its study."""
     from dse.designs import catalog
     from dse.types import Precision, choice_name
+    from dse.views.studies import presentation_of
 
     m = design.mapping
     precision = choice_name(Precision(int(m.precision)))
@@ -126,13 +127,14 @@ def design_summary(workload: str, system: str, software: str, design: Design, st
     split = " x ".join(f"{name} {getattr(m, name):g}" for name in degrees)
     first = f"{catalog.resolve('workload', workload)} on {system}, {software}, {precision}"
     devices = "device" if design.system.n_devices == 1 else "devices"
-    return f"{first}\n{design.system.n_devices:g} {devices}{_slice_text(design)} = {split}; {study.settings(design)}"
+    settings = presentation_of(study).settings(design)
+    return f"{first}\n{design.system.n_devices:g} {devices}{_slice_text(design)} = {split}; {settings}"
 
 
 def _slice_text(design: Design) -> str:
     """Return the lengths of a torus slice's axes above 1 as `` (4 x 4 a slice)``, "" for other links and one device."""
-    from dse.doors.study import torus_strides
     from dse.types import Topology
+    from dse.views.studies.notes import torus_strides
 
     links = design.system.scale_up.links
     if links is None or links.topology != float(Topology.torus):

@@ -74,9 +74,9 @@ def serve(
 def _explained(request: DesignRequest, metric: str | None, uncertainty: bool) -> Report:
     """Return the report of a design."""
     from dse.designs.calibrated import range_note
-    from dse.doors.study import carbon_assumption, price_assumption
     from dse.views import explain
     from dse.views.sections import explanation_sections
+    from dse.views.studies.notes import carbon_assumption, price_assumption
 
     design = request.design
     explanation = explain(design, metric, request.study)
@@ -123,9 +123,10 @@ def _intervals(request: DesignRequest, explanation: Explanation) -> DesignInterv
     from dse.designs import accelerator_of
     from dse.designs.catalog import resolve
     from dse.measured.uncertainty.intervals import intervals
+    from dse.views.studies import presentation_of
 
-    study, metrics = request.study, explanation.metrics
-    names = dict.fromkeys((*study.headline(metrics), *study.summary, *study.totals))
+    study, metrics, presentation = request.study, explanation.metrics, presentation_of(request.study)
+    names = dict.fromkeys((*presentation.headline(metrics), *presentation.summary, *study.totals))
     return intervals(
         request.design,
         {name: metrics[name] for name in names if name in metrics},

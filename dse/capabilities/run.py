@@ -321,7 +321,7 @@ def _objective_columns(summary: Summary) -> list[Column]:
     from dse.spec.expression import written_units
 
     text, study = summary.objective, summary.study
-    if text in (column.metric for column in study.table_columns):
+    if text in study.main_metrics:
         return []
     units = written_units(text, study)
     name = text.replace("_", " ") if len(text) <= _LONGEST else "objective"
@@ -344,22 +344,24 @@ _STYLES: dict[str, Callable[[float], str]] = {
 
 def _metric_columns(summary: Summary) -> list[Column]:
     """Return the columns of the metrics that the study has in tables; rates and shares only where there is room."""
+    from dse.views.studies import presentation_of
+
     return [
         Column(column.heading, column.metric, _STYLES[column.style], spare=column.style in ("percent", "number"))
-        for column in summary.study.table_columns
+        for column in presentation_of(summary.study).columns
     ]
 
 
 def _shares(summary: Summary) -> dict[str, list[float]]:
     """Return heading → shares of parts in the time of each best design, without parts below 0.05 % in all of them."""
+    from dse.views.studies import presentation_of
 
     def share(design: BestDesign, parts: tuple[str, ...]) -> float:
         """Return the share (0 to 1) of the sum of parts in the total time of a design."""
         return sum(design.metrics[part] for part in parts) / design.metrics[summary.study.totals[0]]
 
-    shares = {
-        name: [share(design, parts) for design in summary.best] for name, parts in summary.study.time_columns.items()
-    }
+    columns = presentation_of(summary.study).time_columns
+    shares = {name: [share(design, parts) for design in summary.best] for name, parts in columns.items()}
     return {name: values for name, values in shares.items() if max(values) >= 0.0005}
 
 

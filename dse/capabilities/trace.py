@@ -121,9 +121,10 @@ def _draw(step: ScheduledStep, output: Path, force: bool) -> None:
 def _reasons(design: Design) -> Iterator[str]:
     """Yield texts on why a design cannot run, none for one that can."""
     from dse.doors import TRAINING, evaluate
+    from dse.views.studies import presentation_of
 
     metrics = evaluate(design)
     memory_metrics = {name: float(getattr(metrics, name)) for name in ("peak_memory", "host_memory")}
-    numbers = TRAINING.reason_numbers(design, memory_metrics)
+    numbers = presentation_of(TRAINING).reason_numbers(design, memory_metrics)
     for name in TRAINING.reasons_in(int(metrics.infeasible_reason)):
         yield numbers.get(name, TRAINING.reason_meanings[name])

@@ -1,4 +1,15 @@
-"""The doors into the model, and what is known of each kind of study behind them."""
+"""The doors into the model, and what is known of each kind of study behind them.
+
+The room answers what a design takes: the metrics of a training step (``evaluation.py``), of an engine that serves
+(``serving.py``) and of two pools that serve together (``pools.py``), as pure functions of scalars. The same functions
+are recorded as lists of equations here, by which designs with plain numbers are evaluated without JAX.
+
+A :class:`Study` is what is known of a door: its function, record of metrics, reasons, objective, options that change
+nothing. Sweeps, searches and reports ask it and import no door. The room knows designs and the model; what is shown of
+a study is in :mod:`dse.views.studies`.
+
+Start with ``evaluation.py`` for the doors, and with ``study.py`` for what stands behind them.
+"""
 
 from __future__ import annotations
 

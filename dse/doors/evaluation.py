@@ -11,11 +11,13 @@ from dse.model.accounts.bounds import BoundBy, step_bounds
 from dse.model.accounts.failures import host_copy, run_with_failures
 from dse.model.accounts.feasibility import RequiredMemory, infeasible_reason, usable_memory
 from dse.model.accounts.throughput import throughput
+from dse.model.layout import Layout
 from dse.model.machine import technology
 from dse.model.machine.power import clock_reached
 from dse.model.machine.rates import reciprocal
 from dse.model.money.account import account, integrate
-from dse.model.steps.training import Stages, stages_of, step_time
+from dse.model.steps.training import Stages, StepTime, stages_of, step_time
+from dse.model.work.training import TrainingWork
 from dse.types import Design, Metrics, Scalar
 
 
@@ -45,29 +47,25 @@ def evaluate(design: Design) -> Metrics:
     powers = energy.powers(design, layout, step_energy, step.total)
     tokens_per_second = throughput_metrics["tokens_per_second"]
     costs = account(design, layout.devices, powers["average_power"], tokens_per_second)
-    run_cost, seconds_per_token = integrate(costs.running_costs, powers["run_time"]), reciprocal(tokens_per_second)
-    run_carbon = integrate(costs.emitted, powers["run_time"])
+    seconds_per_token = reciprocal(tokens_per_second)
     reason_bits = infeasible_reason(
         design, layout, RequiredMemory(peak_memory, host_bytes, storage_bytes), operation.clock_infeasible
     )
-    return Metrics(
-        step_time=step.total,
-        **{f"step_time_{part}": value for part, value in step._asdict().items()},
+    return Metrics.of_totals(
+        step_time=(step.total, step),
         **throughput_metrics,
         parameters=parameter_count(design.workload),
-        peak_memory=peak_memory,
-        **{f"peak_memory_{part}": value for part, value in memory_parts._asdict().items()},
+        peak_memory=(peak_memory, memory_parts),
         fits_probability=fits_probability(design.software.memory_spread, usable_memory(design), peak_memory),
         host_memory=host_bytes,
-        energy_per_step=step_energy.parts.total,
-        **{f"energy_per_step_{part}": value for part, value in step_energy.parts._asdict().items()},
+        energy_per_step=(step_energy.parts.total, step_energy.parts),
         **run_with_failures(design, layout, work, step),
         **powers,
         clock_reached=clock_reached(operation.ratio, design.system.accelerator.power),
         **costs.metrics,
-        **{f"cost_per_run{part}": value for part, value in run_cost.items()},
+        cost_per_run=integrate(costs.running_costs, powers["run_time"]),
         cost_per_token=costs.running_costs.total * seconds_per_token,
-        **{f"carbon_per_run{part}": value for part, value in run_carbon.items()},
+        carbon_per_run=integrate(costs.emitted, powers["run_time"]),
         carbon_per_token=costs.emitted.total * seconds_per_token,
         feasible=reason_bits == 0,
         infeasible_reason=reason_bits,
@@ -79,12 +77,7 @@ def bounds(design: Design) -> BoundBy:
 
     As pure as :func:`evaluate`, and a program of its own: sweeps do without it.
     """
-    design = technology.generated(design)
-    layout = lay_out(design)
-    work = training_work(design, layout)
-    operating_design = operate(design, layout, work).design
-    step, _ = step_time(operating_design, layout, work)
-    return step_bounds(operating_design, layout, work, step)
+    return step_bounds(*_timed_step(design))
 
 
 def stage_memories(design: Design) -> tuple[tuple[memory.Memory, Scalar], ...]:
@@ -98,9 +91,13 @@ def stage_memories(design: Design) -> tuple[tuple[memory.Memory, Scalar], ...]:
 
 def stages(design: Design) -> Stages:
     """Return the pass times of all pipeline stages, s, for a schedule event by event; pure as :func:`evaluate`."""
+    return stages_of(*_timed_step(design))
+
+
+def _timed_step(design: Design) -> tuple[Design, Layout, TrainingWork, StepTime]:
+    """Return a design at its clock, its layout, its ledger and its step by part."""
     design = technology.generated(design)
     layout = lay_out(design)
     work = training_work(design, layout)
     operating_design = operate(design, layout, work).design
-    step, _ = step_time(operating_design, layout, work)
-    return stages_of(operating_design, layout, work, step)
+    return operating_design, layout, work, step_time(operating_design, layout, work)[0]

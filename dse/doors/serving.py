@@ -65,15 +65,13 @@ def serve(design: Design) -> ServingMetrics:
     )
     costs = account(design, n_devices, energy.token.total * tokens_per_second, tokens_per_second)
     seconds_per_token = reciprocal(tokens_per_second)
-    return ServingMetrics(
-        time_per_output_token=steady_state.token,
-        **{f"time_per_output_token_{part}": seconds for part, seconds in steady_state.decode._asdict().items()},
-        time_per_output_token_prefill=steady_state.prefill,
-        time_per_output_token_preempted=steady_state.preempted,
-        time_to_first_token=time_to_first_token,
-        time_to_first_token_request=engine.request_time,
-        time_to_first_token_waiting=steady_state.waiting,
-        time_to_first_token_prefill=steady_state.prompt,
+    token_time = {**steady_state.decode._asdict(), "prefill": steady_state.prefill, "preempted": steady_state.preempted}
+    first_token_time = {"request": engine.request_time, "waiting": steady_state.waiting, "prefill": steady_state.prompt}
+    runtime_bytes = kv.engine(steady_state.running)
+    memory = {"weights": kv.weights, "cache": cache_bytes, "runtime": runtime_bytes}
+    return ServingMetrics.of_totals(
+        time_per_output_token=(steady_state.token, token_time),
+        time_to_first_token=(time_to_first_token, first_token_time),
         inter_token_latency=steady_state.median,
         request_latency=time_to_first_token + (requests.output_tokens - 1.0) * steady_state.token,
         output_tokens_per_second=tokens_per_second,
@@ -88,12 +86,8 @@ def serve(design: Design) -> ServingMetrics:
         prefill_share=steady_state.mixed,
         cache_hit_rate=requests.prefix_share,
         device_cache_hit_rate=hit_rate,
-        peak_memory=kv.weights + cache_bytes + kv.engine(steady_state.running),
-        peak_memory_weights=kv.weights,
-        peak_memory_cache=cache_bytes,
-        peak_memory_runtime=kv.engine(steady_state.running),
-        energy_per_output_token=energy.token.total,
-        **{f"energy_per_output_token_{part}": joules for part, joules in energy.token._asdict().items()},
+        peak_memory=(kv.weights + cache_bytes + runtime_bytes, memory),
+        energy_per_output_token=(energy.token.total, energy.token),
         average_power=energy.token.total * tokens_per_second,
         peak_power=peak_power,
         provisioned_power=provisioned_power,
@@ -103,8 +97,8 @@ def serve(design: Design) -> ServingMetrics:
         decode_clock_reached=clock_reached(phases.decode.clock.ratio, design.system.accelerator.power),
         prefill_clock_reached=clock_reached(phases.mixed.clock.ratio, design.system.accelerator.power),
         **costs.metrics,
-        **{f"cost_per_token{part}": value for part, value in integrate(costs.running_costs, seconds_per_token).items()},
-        **{f"carbon_per_token{part}": value for part, value in integrate(costs.emitted, seconds_per_token).items()},
+        cost_per_token=integrate(costs.running_costs, seconds_per_token),
+        carbon_per_token=integrate(costs.emitted, seconds_per_token),
         **replica_reliability(design, kv.weights, rank.experts_dp),
         parameters=parameter_count(main_model(design.workload)),
         feasible=reason_bits == 0,
@@ -149,31 +143,23 @@ def _serving_state(design: Design) -> _ServingState:
 
 def _tail_metrics(rank: Rank, steady_state: SteadyState, utilisation: Scalar, n_ranks: Scalar) -> dict[str, Scalar]:
     """Return metric name → percentiles of latencies, s, and utilisation, requests in flight and replicas needed."""
-    request_time = rank.engine.request_time
-    distributions = tails(rank.requests, rank.serving, steady_state, request_time)
-    waits_by_percentile = {
-        percentile: distributions.slot_wait_quantile(tail_share) for percentile, (_, tail_share) in NORMAL.items()
-    }
+    distributions = tails(rank.requests, rank.serving, steady_state, rank.engine.request_time)
     request_latency = (
         steady_state.waiting + steady_state.prompt + (rank.requests.output_tokens - 1.0) * steady_state.token
     )
-    return {
-        **{
-            f"{percentile}_time_to_first_token": distributions.first.quantile(z) + waits_by_percentile[percentile]
-            for percentile, (z, _) in NORMAL.items()
-        },
-        **{
-            f"{percentile}_time_per_output_token": distributions.token.quantile(z)
-            for percentile, (z, _) in NORMAL.items()
-        },
-        **{
-            f"{percentile}_request_latency": distributions.latency.quantile(z) + waits_by_percentile[percentile]
-            for percentile, (z, _) in NORMAL.items()
-        },
+    metrics = {
         "utilisation": utilisation,
         "requests_in_flight": n_ranks * steady_state.rate * request_latency,
         "replicas_needed": jnp.ceil(n_ranks * utilisation * (1.0 - 1e-6)),
     }
+    for percentile, (z, tail_share) in NORMAL.items():
+        wait = distributions.slot_wait_quantile(tail_share)
+        metrics |= {
+            f"{percentile}_time_to_first_token": distributions.first.quantile(z) + wait,
+            f"{percentile}_time_per_output_token": distributions.token.quantile(z),
+            f"{percentile}_request_latency": distributions.latency.quantile(z) + wait,
+        }
+    return metrics
 
 
 def _rank(design: Design) -> Rank:
@@ -230,15 +216,18 @@ def decoding_sequences(design: Design) -> Scalar:
 
 def step_bounds(design: Design) -> PhaseBounds:
     """Return the time of a decode step and of a step with prompts by what bounds each, s; pure as :func:`serve`."""
-    state = _serving_state(design)
-    return phase_bounds(state.rank.experts_dp, state.rank.serving, state.rank.engine, state.phases)
+    return _bounds_of_phases(_serving_state(design))
 
 
 def bounds(design: Design) -> BoundBy:
     """Return the time per output token by what bounds it, s: compute, memory, network, rest; pure as :func:`serve`."""
     state = _serving_state(design)
-    by_phase = phase_bounds(state.rank.experts_dp, state.rank.serving, state.rank.engine, state.phases)
-    return token_bounds(state.rank.serving, state.steady_state, by_phase)
+    return token_bounds(state.rank.serving, state.steady_state, _bounds_of_phases(state))
+
+
+def _bounds_of_phases(state: _ServingState) -> PhaseBounds:
+    """Return the time of each kind of step by what bounds it, s."""
+    return phase_bounds(state.rank.experts_dp, state.rank.serving, state.rank.engine, state.phases)
 
 
 def at_its_clock(design: Design) -> Design:

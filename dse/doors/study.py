@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pkgutil
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntFlag
@@ -16,12 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.designs import leaf
-from dse.designs.priced import stands_in_for_dies, stands_in_for_price
 from dse.designs.records import PLAIN_EXPERTS
 from dse.doors.scalars import ScalarFunction
-from dse.io import quantity
-from dse.types import Chip, Design, Emissions, Experts, Message, Operator, Prices, Scalar, System, Topology
-from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS
+from dse.types import Design, Message, Operator, Scalar
+from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS, parts_of
 
 #: Reads a metric, or a leaf by its full path.
 Lookup = Callable[[str], Scalar]
@@ -49,8 +48,8 @@ class SameOption(NamedTuple):
         return np.where(column == self.value, self.same_as, column)
 
 
-#: Clocks that differ by less, over the nominal one, are equal within what their solve leaves.
-_EQUAL_CLOCKS = 1e-3
+#: Metrics that say whether and why a design cannot run.
+_FEASIBILITY = ("feasible", "infeasible_reason")
 
 #: Name of the reason that a constraint of the specification is, after the model's own.
 CONSTRAINT = "constraint"
@@ -92,14 +91,6 @@ class Breakdown(NamedTuple):
     messages: Sequence[Message] = ()  #: what a device sends
 
 
-class MetricColumn(NamedTuple):
-    """A metric as a column in tables of designs."""
-
-    heading: str
-    metric: str
-    style: str  #: ``time``, ``percent``, ``bytes`` or ``number``
-
-
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Study:
     """A kind of study. Equal to itself alone, so that it may be a static argument of compiled programs.
@@ -119,17 +110,12 @@ class Study:
     #: (design, metrics) → reason → logarithm of what is needed over what there is, for the reasons that have a degree
     hypothetical: int = 0
     #: bits of further reasons under which a design would run the same step: with more power, on another stack
-    valid_without_step: tuple[str, ...] = ()  #: how the metrics begin that hold where there is no step
     rate: str = ""  #: the metric made large where workloads are compared, which the objective does not tell apart
-    totals: tuple[str, ...] = ()  #: metrics that are the sum of their parts ``<metric>_<part>``
-    divided_from: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: part of a total → the part that includes it in results of earlier versions
     energy: str = ""  #: the metric of energy that figures draw
-    secondary_metric: MetricColumn | None = None  #: the metric shown with the first total in figures
     front_axes: tuple[str, str] | None = None  #: two metrics, the more the better, whose front is drawn of any results
+    main_metrics: tuple[str, ...] = ()  #: in tables of the best designs, in this order
     capacity: Callable[[Design], Scalar] = lambda design: design.system.accelerator.memory.capacity
     #: bytes of a device that may be taken of what it has
-    steps: tuple[str, ...] = ()  #: metrics that vary in steps or not at all: nothing is differentiated by them
     optional: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: group of metrics left out unless asked for → how the leaves begin that nothing but these depends on
     neutral_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -138,24 +124,15 @@ class Study:
     #: option of the mapping → where it changes nothing; its plain value 0 then stands for all of them
     same_options: tuple[SameOption, ...] = ()  #: of options that are not idle there
 
-    reason_numbers: Callable[[Design, Mapping[str, float]], Mapping[str, str]] = lambda design, metrics: {}
-    #: (design, metrics by name) → reason → the numbers behind it in words
     caution: Callable[[Mapping[str, float], Design, Evaluated], str] = lambda metrics, design, evaluated: ""
     #: (metrics by name, design, metrics of any design) → what a reader of them must know, in one line, or nothing
     complete: Callable[[Design], Design] = lambda design: design
     #: the same design with the records of this kind that it left to their defaults
-    headline: Callable[[Mapping[str, float]], Sequence[str]] = lambda metrics: ()
-    #: metrics by name → the headline metrics of one design
-    summary: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: metric of a short answer → its words
-    settings: Callable[[Design], str] = lambda design: ""  #: how a design works, in one line
     work_leaves: Callable[[Design], tuple[str, ...]] = lambda design: ()
     #: leaves that say what a step or a request of a design works on
     work: Callable[[Mapping[str, Any]], str] = lambda labels: ""
     #: labels of some of these leaves → what each step or request works on, in one line
-    remark: Callable[[str, Mapping[str, float], Design], str] = lambda total, metrics, design: ""
-    #: (a total, metrics by name, design) → what a reader of the total's parts should know, in words
     breakdown: Callable[[Design], Breakdown] = lambda design: Breakdown(design)
-    operators_of: str = ""  #: what the operators of ``inside`` are those of, in words
     residuals: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: metric → kind of the residual of a stack that its interval has alone; none for intervals of the step time
     ignored_leaves: tuple[
@@ -163,9 +140,6 @@ class Study:
     ] = ()  #: leaves, or how they begin, that its model does not read though a mapping has them
     bounds: Callable[[Design], Any] | None = None
     #: seconds of the first total by what bounds them, a named tuple of scalars that add up to it; pure
-    table_columns: tuple[MetricColumn, ...] = ()  #: metrics in tables of the best designs
-    time_columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    #: heading → parts of the first total whose shares such tables show together
 
     def __repr__(self) -> str:
         """Return a short text, which stands in the signatures that ``help`` shows."""
@@ -179,40 +153,50 @@ class Study:
     # --- metrics ------------------------------------------------------------------------------------------
 
     @functools.cached_property
+    def _metadata(self) -> dict[str, Mapping[str, Any]]:
+        """Metric name → metadata of its field, in the model's order."""
+        return {field.name: field.metadata for field in dataclasses.fields(self.metrics)}
+
+    @functools.cached_property
     def units(self) -> dict[str, str]:
         """Metric name → its SI units as text, in the model's order."""
-        return {field.name: field.metadata["units"] for field in dataclasses.fields(self.metrics)}
+        return {name: about["units"] for name, about in self._metadata.items()}
 
     @functools.cached_property
     def display_units(self) -> dict[str, str]:
         """Metric name → its units as text for display, with what a rate counts (``tokens/s``)."""
-        counts = {field.name: field.metadata.get("counts") for field in dataclasses.fields(self.metrics)}
-        return {name: f"{counts[name]}/s" if counts[name] else units for name, units in self.units.items()}
+        counts = {name: about["counts"] for name, about in self._metadata.items() if "counts" in about}
+        return self.units | {name: f"{things}/s" for name, things in counts.items()}
 
     @functools.cached_property
     def upper_bounds(self) -> dict[str, float]:
         """Metric name → its upper bound in SI units, infinite where there is none."""
-        return {field.name: field.metadata["bounds"].high for field in dataclasses.fields(self.metrics)}
+        return {name: about["bounds"].high for name, about in self._metadata.items()}
 
     @functools.cached_property
     def long_names(self) -> dict[str, str]:
         """Metric name → its description."""
-        return {field.name: field.metadata["long_name"] for field in dataclasses.fields(self.metrics)}
+        return {name: about["long_name"] for name, about in self._metadata.items()}
 
     def group(self, name: str) -> frozenset[str]:
         """Return the names of the metrics of a group, empty for an unknown group."""
-        fields = dataclasses.fields(self.metrics)
-        return frozenset(field.name for field in fields if field.metadata.get("group") == name)
+        return frozenset(metric for metric, about in self._metadata.items() if about.get("group") == name)
 
-    def parts(self, total: str) -> tuple[str, ...]:
-        """Return the names of the metrics that begin with ``total`` and an underscore: the parts that add up to it."""
-        return tuple(name for name in self.units if name.startswith(f"{total}_"))
+    @functools.cached_property
+    def totals(self) -> tuple[str, ...]:
+        """Names of the metrics that are the sum of declared parts, in the model's order."""
+        return tuple(dict.fromkeys(about["total"] for about in self._metadata.values() if "total" in about))
+
+    def parts(self, total: str) -> dict[str, str]:
+        """Return metric → name of the part for the declared parts that add up to a total, empty for other metrics."""
+        return parts_of(self.metrics, total)
 
     @property
     def smooth(self) -> tuple[str, ...]:
         """Names of the metrics that may be differentiated, in the model's order."""
-        left_out = ("feasible", "infeasible_reason", *self.steps)
-        return tuple(name for name in self.units if name not in left_out)
+        return tuple(
+            name for name, about in self._metadata.items() if name not in _FEASIBILITY and about.get("smooth", True)
+        )
 
     def capacity_of(self, design: Design) -> float:
         """Return the bytes that the ``memory`` of a design with plain numbers as leaves may take on a device."""
@@ -288,11 +272,20 @@ class Study:
 
     def is_valid_without_step(self, metric: str) -> bool:
         """True for a metric that holds for a design without a step: of model, memory, machine or feasibility."""
-        return metric.startswith((*self.valid_without_step, "feasible", "infeasible_reason"))
+        return metric in _FEASIBILITY or bool(self._metadata[metric].get("without_step"))
 
     def reasons_in(self, bits: int) -> Iterator[str]:
         """Yield the names of the reasons, the constraint among them, whose bits are set in ``bits``."""
         return (name for name, bit in self.reason_bits.items() if bits & bit)
+
+
+def imported(path: str) -> Callable[..., Any]:
+    """Return a function that is imported when it is first called: programs read from disk never need the model.
+
+    Args:
+        path: module and name, ``dse.doors.serving:serve``.
+    """
+    return lambda *arguments: pkgutil.resolve_name(path)(*arguments)
 
 
 #: Group of metrics → how the leaves begin that nothing but these depends on, in training and serving alike.
@@ -303,141 +296,3 @@ OPTIONAL = {
     RUN: ("system.reliability.",),
     TAILS: (),
 }
-
-
-def _stride_scalars(design: Design) -> tuple[tuple[Scalar, ...], None]:
-    """Return the strides of :func:`torus_strides` and None, as of a function of scalars."""
-    from dse.model.links import axis_edges, slice_size
-
-    links = design.system.scale_up.links
-    assert links is not None, "a torus has links"
-    return tuple(axis_edges(links, slice_size(design.system), design.mapping.tp)), None
-
-
-_strides = ScalarFunction(_stride_scalars, "strides of a torus")
-
-
-def torus_strides(design: Design) -> list[float]:
-    """Return the devices between neighbours along each axis of a design's slice of a torus, and those of the slice.
-
-    Args:
-        design: with links that are a torus, and plain numbers as leaves.
-    """
-    return [float(stride) for stride in _strides(design)[0]]
-
-
-def network_description(system: System) -> str:
-    """Return text on the counts of devices in use and in the network, with the topology where there are links."""
-    n_connected = max(system.scale_up.domain, system.scale_out.domain)
-    text, links = f"n_devices={system.n_devices:g}, the network connects {n_connected:g}", system.scale_up.links
-    if links is None:
-        return text
-    axes = f", links.x={links.x:g}, links.y={links.y:g}" if links.topology == float(Topology.torus) else ""
-    return f"{text}; a {Topology(int(links.topology)).name} of links.per_device={links.per_device:g}{axes}"
-
-
-def routing_excess(experts: Experts) -> str:
-    """Return text on values of a mixture of experts above their limits, each after a comma, empty for none."""
-    excess = [name for name, is_allowed in experts.within_limits.items() if not is_allowed]
-    return "".join(f", {name}={getattr(experts, name):g} of at most {experts.upper_limits[name]:g}" for name in excess)
-
-
-def _share_scalars(chip: Chip) -> tuple[dict[str, Scalar], None]:
-    """Return the sums of a chip's shares by name, and None, as of a function of scalars."""
-    from dse.model.machine.technology import share_sums
-
-    return share_sums(chip), None
-
-
-_share_sums = ScalarFunction(_share_scalars, "sums of shares")
-
-
-def chip_share_excess(design: Design) -> str:
-    """Return text on the sums of a generated chip's shares that exceed 1, ``no shares`` where none does."""
-    chip = design.system.accelerator.chip
-    totals = {} if chip is None else {name: float(total) for name, total in _share_sums(chip)[0].items()}
-    return ", ".join(f"{name} {total:.3g}" for name, total in totals.items() if total > 1.0) or "no shares"
-
-
-def price_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Return a note on an accelerator's price, or on an assumed price or dies, as text; empty for other totals.
-
-    Args:
-        total: metric whose parts are shown.
-        metrics: values of all metrics by name.
-        design: design that they are of.
-    """
-    if total == "device_cost":
-        return f"Price: {quantity(metrics['device_price'], 'USD')}. Analysts' bills leave the design out."
-    return {"capital_cost": price_assumption, "device_carbon": carbon_assumption}.get(total, lambda *_: "")(
-        metrics, design
-    )
-
-
-def price_assumption(metrics: Mapping[str, float], design: Design) -> str:
-    """Return one line of text on the rule behind an assumed accelerator price, empty where none is assumed.
-
-    Args:
-        metrics: values of all metrics by name.
-        design: design that they are of.
-    """
-    system = design.system
-    rule = stands_in_for_price(system.accelerator, system.prices or Prices())
-    price = quantity(metrics["device_price"], "USD")
-    return f"accelerator price: {price} = {rule}; made.price is not stated" if rule else ""
-
-
-def carbon_assumption(metrics: Mapping[str, float], design: Design) -> str:
-    """Return one line of text on the rule behind assumed emissions of dies, empty where none are assumed.
-
-    Args:
-        metrics: values of all metrics by name.
-        design: design that they are of.
-    """
-    system = design.system
-    rule = stands_in_for_dies(system.accelerator, system.emissions or Emissions())
-    carbon = quantity(metrics["device_carbon_dies"], "kg")
-    return f"embodied carbon of the dies: {carbon} = {rule}; made.logic_area is not stated" if rule else ""
-
-
-def _clock_scalar(design: Design) -> tuple[Scalar, None]:
-    """Return the nominal clock of a generated chip, Hz, and None, as of a function of scalars."""
-    from dse.model import generated
-
-    return generated(design).system.accelerator.power.nominal_clock, None
-
-
-_clock = ScalarFunction(_clock_scalar, "nominal clock")
-
-
-def clock_note(clocks: Mapping[str, float], design: Design) -> str:
-    """Return a note on core clocks below the nominal one, as text with a space before it, empty where none is.
-
-    Args:
-        clocks: what runs at a clock, in words → the clock in Hz.
-        design: design that they are of.
-    """
-    is_generated = design.system.accelerator.is_generated
-    nominal = float(_clock(design)[0] if is_generated else design.system.accelerator.power.nominal_clock)
-    lower = {name: hertz for name, hertz in clocks.items() if hertz < (1.0 - _EQUAL_CLOCKS) * nominal}
-    texts = [f"{quantity(hertz, 'Hz')}{name and f' in {name}'}" for name, hertz in lower.items()]
-    return f" Clock of the cores: {', '.join(texts)} of {quantity(nominal, 'Hz')} nominal." if texts else ""
-
-
-def money_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Return a note on cost in USD per device-hour, year and token, for totals of carbon on kg per million tokens.
-
-    Args:
-        total: metric whose parts are shown.
-        metrics: values of all metrics by name.
-        design: design that they are of.
-    """
-    if total.startswith("carbon"):
-        return f"Emissions per million tokens: {quantity(1e6 * metrics['carbon_per_token'], 'kg')}."
-    return (
-        f"{metrics['cost_per_device_hour']:.2f} USD per device-hour, {quantity(metrics['tco_per_year'], 'USD')} per "
-        f"year for the system, {1e6 * metrics['cost_per_token']:.3g} USD per million tokens: "
-        f"{quantity(metrics['tokens_per_cost'], '1')} tokens per dollar. "
-        f"{design.system.n_devices:g} device{'s' * (design.system.n_devices != 1)}; without failures and without the "
-        "margin of a cloud provider."
-    )

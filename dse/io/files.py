@@ -69,8 +69,8 @@ def search_digest() -> str:
 
 
 def sources(folder: Path) -> list[Path]:
-    """Return the paths of the Python files of a folder and its subfolders, sorted."""
-    return sorted(folder.rglob("*.py"))
+    """Return the paths of the Python files and tables (TOML) of a folder and its subfolders, sorted."""
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".toml"))
 
 
 @functools.cache

@@ -1,8 +1,15 @@
 """Records of a design and of the metrics of the model.
 
+The room answers what a design and its metrics consist of: which leaves and metrics there are, with unit, meaning,
+bounds and default. It knows nothing of models, files and catalogues.
+
 Every class is a frozen dataclass registered as a JAX pytree. Every leaf is one real number in SI units (bytes, seconds,
 FLOP/s, bytes/s), or the integer code of a categorical choice, so any leaf may be traced, vmapped, differentiated or
 swept. Nothing here is static: another workload, system or mapping never recompiles the model.
+
+Start with ``design.py``, whose four records hold all others. ``fields.py`` has the kinds of leaves (``share``,
+``count``, ``choice``), ``metrics.toml`` the metrics of both doors as totals and parts, ``choices.py`` the codes of
+choices and the reasons of infeasibility, ``paths.py`` and ``trees.py`` leaves by path and in order.
 """
 
 from dse.types.choices import (
@@ -38,7 +45,7 @@ from dse.types.fields import (
     Bounds,
     Scalar,
     field_metadata,
-    metadata as metadata,
+    number as number,
     record as record,
 )
 from dse.types.kernels import (
@@ -51,13 +58,13 @@ from dse.types.kernels import (
     Steps,
 )
 from dse.types.machine import HOST, Accelerator, FarMemory, HostTiers, MatrixRate, MemoryTier, System
-from dse.types.metrics import Metrics
+from dse.types.metrics import Metrics, ServingMetrics
 from dse.types.money import Assembly, Emissions, Fab, Manufacture, Prices, Process
 from dse.types.network import CollectiveKernels as CollectiveKernels, Links, Network, Package, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
 from dse.types.reliability import Reliability
-from dse.types.serving import CacheTiers, Engine, NanoBatches, Requests, Reuse, Serving, ServingMetrics, Spill
+from dse.types.serving import CacheTiers, Engine, NanoBatches, Requests, Reuse, Serving, Spill
 from dse.types.software import (
     Capabilities,
     ContextParallel,

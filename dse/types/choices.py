@@ -192,75 +192,65 @@ class MessageKind(StrEnum):
 
 
 class Infeasible(IntFlag):
-    """Reasons of infeasibility as bits; a design is feasible when no bit is set."""
+    """Reasons of infeasibility as bits, each with its meaning; a design is feasible when no bit is set."""
 
-    memory = 1
-    heads_not_divisible = 2
-    width_not_divisible = 4
-    layers_not_divisible = 8
-    batch_not_divisible = 16
-    sequence_not_divisible = 32
-    device_count_mismatch = 64
-    interleave_not_divisible = 128
-    network_too_small = 256
-    precision_unsupported = 512
-    host_memory = 1024
-    offload_too_few_layers = 2048
-    power = 4096
-    shards_not_divisible = 8192
-    stack_lacks = 16384
-    experts_not_divisible = 32768
-    experts_unsupported = 65536
-    storage = 131072
-    latency = 262144
-    layers_unsupported = 524288
-    chip_shares = 1048576
-    step_tokens = 2097152
+    meaning: str  #: one sentence, for tables and dataset attributes
 
+    def __new__(cls, bit: int, meaning: str = "") -> Infeasible:
+        """Return the reason of a bit."""
+        reason = int.__new__(cls, bit)
+        reason._value_, reason.meaning = bit, meaning
+        return reason
 
-#: One sentence per bit, for tables and dataset attributes.
-INFEASIBLE_MEANING = {
-    Infeasible.memory: "peak memory exceeds the device's capacity",
-    Infeasible.heads_not_divisible: "tp does not divide the attention heads (or the key/value heads it splits)",
-    Infeasible.width_not_divisible: "tp does not divide the feed-forward width",
-    Infeasible.layers_not_divisible: (
-        "pp x virtual_stages does not divide the layers, nor the layers plus loss, or plus loss and embedding"
-    ),
-    Infeasible.batch_not_divisible: "dp x micro_batch does not divide the global batch",
-    Infeasible.sequence_not_divisible: "cp (or tp with sequence parallelism) does not divide the sequence",
-    Infeasible.device_count_mismatch: "tp x cp x pp x dp is not the number of devices",
-    Infeasible.interleave_not_divisible: (
+    memory = 1, "peak memory exceeds the device's capacity"
+    heads_not_divisible = 2, "tp does not divide the attention heads (or the key/value heads it splits)"
+    width_not_divisible = 4, "tp does not divide the feed-forward width"
+    layers_not_divisible = (
+        8,
+        "pp x virtual_stages does not divide the layers, nor the layers plus loss, or plus loss and embedding",
+    )
+    batch_not_divisible = 16, "dp x micro_batch does not divide the global batch"
+    sequence_not_divisible = 32, "cp (or tp with sequence parallelism) does not divide the sequence"
+    device_count_mismatch = 64, "tp x cp x pp x dp is not the number of devices"
+    interleave_not_divisible = (
+        128,
         "virtual stages need pp > 1 and micro-batches that pp divides; of named schedules, zb-v and dualpipev need "
         "virtual_stages = 2, the others but 1f1b 1; dualpipe, dualpipev and zb-v 2 pp micro-batches, dualpipe an even "
-        "pp and number of them"
-    ),
-    Infeasible.network_too_small: (
+        "pp and number of them",
+    )
+    network_too_small = (
+        256,
         "the system has no network that connects that many devices: it is too small, axes of a torus do not divide "
-        "them or need more links than a device has, a hypercube is of no power of two or of more dimensions than links"
-    ),
-    Infeasible.precision_unsupported: (
-        "the accelerator has no matrix units for this precision, or none that scale its blocks"
-    ),
-    Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
-    Infeasible.latency: (
-        "the time to the first token, or that of an output token, exceeds its limit, or requests arrive faster than "
-        "they are served"
-    ),
-    Infeasible.storage: "what is offloaded to storage exceeds a device's share of it",
-    Infeasible.offload_too_few_layers: "offloading needs at least three layers per device",
-    Infeasible.power: "no clock meets the power limit, or the clock that is set exceeds the nominal one",
-    Infeasible.shards_not_divisible: (
-        "dp_replicate does not divide dp, or what weights or gradients are split over not the replicas"
-    ),
-    Infeasible.stack_lacks: "the software stack, or a model without experts, lacks an option of the mapping",
-    Infeasible.experts_not_divisible: (
+        "them or need more links than a device has, a hypercube is of no power of two or of more dimensions than links",
+    )
+    precision_unsupported = 512, "the accelerator has no matrix units for this precision, or none that scale its blocks"
+    host_memory = 1024, "what is offloaded exceeds the host memory of a device"
+    offload_too_few_layers = 2048, "offloading needs at least three layers per device"
+    power = 4096, "no clock meets the power limit, or the clock that is set exceeds the nominal one"
+    shards_not_divisible = (
+        8192,
+        "dp_replicate does not divide dp, or what weights or gradients are split over not the replicas",
+    )
+    stack_lacks = 16384, "the software stack, or a model without experts, lacks an option of the mapping"
+    experts_not_divisible = (
+        32768,
         "ep does not divide the experts, etp their width, tp the shared expert's, or ep x etp x dp_replicate not "
-        "tp x cp x dp; or a token is routed to more experts or groups, or an expert gets more rows, than there are"
-    ),
-    Infeasible.chip_shares: "the chip's shares of its power, edge, cores or other area add up to more than the whole",
-    Infeasible.step_tokens: "an engine step has fewer tokens (chunk) than one sequence with its drafts",
-    Infeasible.layers_unsupported: "layers with a state and sparse attention are modelled in serving alone",
-    Infeasible.experts_unsupported: (
-        "experts are not modelled under tp without sequence parallelism, nor with selective-op recompute"
-    ),
-}
+        "tp x cp x dp; or a token is routed to more experts or groups, or an expert gets more rows, than there are",
+    )
+    experts_unsupported = (
+        65536,
+        "experts are not modelled under tp without sequence parallelism, nor with selective-op recompute",
+    )
+    storage = 131072, "what is offloaded to storage exceeds a device's share of it"
+    latency = (
+        262144,
+        "the time to the first token, or that of an output token, exceeds its limit, or requests arrive faster than "
+        "they are served",
+    )
+    layers_unsupported = 524288, "layers with a state and sparse attention are modelled in serving alone"
+    chip_shares = 1048576, "the chip's shares of its power, edge, cores or other area add up to more than the whole"
+    step_tokens = 2097152, "an engine step has fewer tokens (chunk) than one sequence with its drafts"
+
+
+#: Reason → its meaning.
+INFEASIBLE_MEANING = {reason: reason.meaning for reason in Infeasible}

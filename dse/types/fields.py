@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
 from dse.types import pytrees
@@ -67,25 +68,55 @@ SHARE, POSITIVE_SHARE = Bounds(high=1.0), Bounds(high=1.0, above=True)
 COUNT, YES_OR_NO = Bounds(above=True, is_integer=True), Bounds(high=1.0, is_integer=True)
 
 
-def metadata(
-    symbol: str, units: str, text: str, default: Any = dataclasses.MISSING, bounds: Bounds = NOT_NEGATIVE, **extra: Any
+def number(
+    text: str,
+    units: str = "1",
+    *,
+    default: Any = dataclasses.MISSING,
+    bounds: Bounds = NOT_NEGATIVE,
+    symbol: str = "",
+    **extra: Any,
 ) -> Any:
-    """Return a dataclass field with metadata (symbol, units, long name, bounds) for inputs and labelled outputs.
+    """Return a dataclass field for a leaf, with metadata (symbol, units, long name, bounds) for inputs and outputs.
+
+    Leaves with bounds of their kind are declared by ``positive``, ``share``, ``positive_share``, ``count``,
+    ``yes_or_no``, ``integer`` and ``choice``, which take the same arguments.
 
     Args:
-        symbol: as in the literature, or "".
-        units: SI units; ``"1"`` for none.
         text: meaning, as ``long_name`` in datasets.
+        units: SI units; ``"1"`` for none.
         default: default value; without one a value is required.
         bounds: allowed values, checked by the catalogue, :func:`dse.design`, axes and calibration.
-        **extra: further metadata: ``enum`` of a choice, ``group`` of a metric, ``counts``: things counted by a rate
-            without a unit, ``absent``: value equivalent to the absence of an optional leaf.
+        symbol: as in the literature, or "".
+        **extra: further metadata: ``enum`` of a choice, ``source`` of a default, ``absent``: value equivalent to the
+            absence of an optional leaf.
     """
     about = {"symbol": symbol, "units": units, "long_name": text, "bounds": bounds, **extra}
     return dataclasses.field(default=default, metadata=about)
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(metadata, dataclasses.field))
+positive, share = functools.partial(number, bounds=POSITIVE), functools.partial(number, bounds=SHARE)
+positive_share, count = functools.partial(number, bounds=POSITIVE_SHARE), functools.partial(number, bounds=COUNT)
+yes_or_no = functools.partial(number, bounds=YES_OR_NO)
+integer = functools.partial(number, bounds=Bounds(is_integer=True))
+
+
+def choice(text: str, enum: type[IntEnum], **about: Any) -> Any:
+    """Return a dataclass field for a leaf that is the code of a choice.
+
+    Args:
+        text: meaning, as ``long_name`` in datasets.
+        enum: the choices.
+        **about: further arguments of :func:`number`.
+    """
+    return number(text, enum=enum, **about)
+
+
+@dataclass_transform(
+    frozen_default=True,
+    kw_only_default=True,
+    field_specifiers=(number, positive, share, positive_share, count, yes_or_no, integer, choice, dataclasses.field),
+)
 def record(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen keyword-only dataclass whose fields are pytree leaves or records.
 
@@ -94,7 +125,7 @@ def record(cls: type[T]) -> type[T]:
     """
     cls = dataclasses.dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)(cls)
     for name in ("__init__", "__repr__", "__eq__", "__hash__"):
-        if name not in vars(cls):
+        if getattr(cls, name) is getattr(object, name):
             setattr(cls, name, vars(_Methods)[name])
     pytrees.register(cls)
     return cls

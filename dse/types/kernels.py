@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, Scalar, metadata, record
+from dse.types.fields import Scalar, number, positive, positive_share, record, share
 
 #: (least size, share of the peak) of each step, in ascending order of size; at most eight.
 Steps = tuple[tuple[Scalar, Scalar], ...]
@@ -29,22 +29,20 @@ class FineKernels:
     timed. Of all these engines have the first four, as their steps run in graphs; the others are of benchmarks.
     """
 
-    gemm_efficiency: Scalar = metadata("", "1", "GEMM efficiency, large and deep", bounds=POSITIVE_SHARE)
-    gemm_waves: Scalar = metadata("", "1", "share of idle cores lost in the last wave of a GEMM", bounds=SHARE)
-    gemm_memory: Scalar = metadata("", "1", "share of memory bandwidth that GEMMs reach", bounds=POSITIVE_SHARE)
-    gemm_blend: Scalar = metadata("", "1", "overlap of compute and memory in a GEMM: 0 perfect, 1 none", bounds=SHARE)
-    gemm_floor: Scalar = metadata("", "s", "shortest time of a GEMM")
-    split_time: Scalar = metadata("", "s", "what one more split of the inner dimension costs", bounds=POSITIVE)
-    tile_feed: Scalar = metadata("", "B/s", "rate at which quarter tiles get their operands on a core", bounds=POSITIVE)
-    output_overhead: Scalar = metadata("", "1", "share of the time to write a product that nothing hides")
-    narrow_efficiency: Scalar = metadata(
-        "", "1", "share of the 8- and 4-bit rates over that of the 16-bit rate", bounds=POSITIVE
-    )
-    quantize_floor: Scalar = metadata("", "s", "shortest time of the kernels that quantise an activation")
-    quantize_row: Scalar = metadata("", "s", "time that one row of an activation adds to them")
-    block_floor: Scalar = metadata("", "s", "launch of a block-scaled GEMM, host included")
-    block_floor_few: Scalar = metadata("", "s", "the same of at most 32 rows")
-    block_floor_odd: Scalar = metadata("", "s", "the same where a weight is no whole number of blocks")
+    gemm_efficiency: Scalar = positive_share("GEMM efficiency, large and deep")
+    gemm_waves: Scalar = share("share of idle cores lost in the last wave of a GEMM")
+    gemm_memory: Scalar = positive_share("share of memory bandwidth that GEMMs reach")
+    gemm_blend: Scalar = share("overlap of compute and memory in a GEMM: 0 perfect, 1 none")
+    gemm_floor: Scalar = number("shortest time of a GEMM", "s")
+    split_time: Scalar = positive("what one more split of the inner dimension costs", "s")
+    tile_feed: Scalar = positive("rate at which quarter tiles get their operands on a core", "B/s")
+    output_overhead: Scalar = number("share of the time to write a product that nothing hides")
+    narrow_efficiency: Scalar = positive("share of the 8- and 4-bit rates over that of the 16-bit rate")
+    quantize_floor: Scalar = number("shortest time of the kernels that quantise an activation", "s")
+    quantize_row: Scalar = number("time that one row of an activation adds to them", "s")
+    block_floor: Scalar = number("launch of a block-scaled GEMM, host included", "s")
+    block_floor_few: Scalar = number("the same of at most 32 rows", "s")
+    block_floor_odd: Scalar = number("the same where a weight is no whole number of blocks", "s")
 
 
 @record
@@ -55,51 +53,39 @@ class AttentionKernels:
     keys and values.
     """
 
-    context_efficiency: Scalar = metadata(
-        "", "1", "share of the matrix rate of wide heads on long sequences", bounds=POSITIVE
-    )
-    context_pair: Scalar = metadata("", "s", "time that the exponential of one pair takes on a core")
-    context_tile: Scalar = metadata("", "s", "start and end of a query tile")
-    context_memory: Scalar = metadata(
-        "", "1", "share of memory bandwidth that context attention reaches", bounds=POSITIVE
-    )
-    context_floor: Scalar = metadata("", "s", "shortest time, launches included")
-    context_fp8: Scalar = metadata(
-        "", "1", "time of a pair with an fp8 cache over that with a 16-bit one", bounds=POSITIVE
-    )
-    decode_efficiency: Scalar = metadata(
-        "", "1", "share of a core's matrix rate of 16 query rows against a cache", bounds=POSITIVE
-    )
-    decode_tile: Scalar = metadata("", "s", "start and end of one sequence")
-    decode_split: Scalar = metadata("", "s", "what one more split of a sequence costs", bounds=POSITIVE)
-    decode_memory: Scalar = metadata(
-        "", "1", "share of memory bandwidth that decode attention reaches", bounds=POSITIVE
-    )
-    decode_floor: Scalar = metadata("", "s", "shortest time, launches included")
-    grouped_floor: Scalar = metadata("", "s", "what rearranging grouped queries adds to it")
-    blend: Scalar = metadata("", "1", "how far compute and memory of attention fail to overlap at the ridge")
+    context_efficiency: Scalar = positive("share of the matrix rate of wide heads on long sequences")
+    context_pair: Scalar = number("time that the exponential of one pair takes on a core", "s")
+    context_tile: Scalar = number("start and end of a query tile", "s")
+    context_memory: Scalar = positive("share of memory bandwidth that context attention reaches")
+    context_floor: Scalar = number("shortest time, launches included", "s")
+    context_fp8: Scalar = positive("time of a pair with an fp8 cache over that with a 16-bit one")
+    decode_efficiency: Scalar = positive("share of a core's matrix rate of 16 query rows against a cache")
+    decode_tile: Scalar = number("start and end of one sequence", "s")
+    decode_split: Scalar = positive("what one more split of a sequence costs", "s")
+    decode_memory: Scalar = positive("share of memory bandwidth that decode attention reaches")
+    decode_floor: Scalar = number("shortest time, launches included", "s")
+    grouped_floor: Scalar = number("what rearranging grouped queries adds to it", "s")
+    blend: Scalar = number("how far compute and memory of attention fail to overlap at the ridge")
 
 
 @record
 class Kernels:
     """Kernel efficiencies of a chip family: few physical parameters, fitted to kernel rows."""
 
-    matrix_efficiency: Scalar = metadata("", "1", "GEMM efficiency, large and deep", bounds=POSITIVE_SHARE)
-    matrix_depth: Scalar = metadata("k0", "1", "inner dimension at half GEMM efficiency")
-    tile_rows: Scalar = metadata("", "1", "rows of a GEMM output tile", bounds=POSITIVE)
-    tile_columns: Scalar = metadata("", "1", "columns of a GEMM output tile", bounds=POSITIVE)
-    wave_quantization: Scalar = metadata("", "1", "share of idle cores lost in the last wave", bounds=SHARE)
-    vector_efficiency: Scalar = metadata(
-        "", "1", "element-wise efficiency, share of the vector rate", bounds=POSITIVE_SHARE
-    )
-    memory_efficiency: Scalar = metadata("", "1", "memory efficiency, large transfers", bounds=POSITIVE_SHARE)
-    roofline_blend: Scalar = metadata("kappa", "1", "overlap of compute and memory: 0 perfect, 1 none", bounds=SHARE)
-    kernel_floor: Scalar = metadata("", "s", "minimum kernel time")
-    flash_efficiency: Scalar = metadata("", "1", "flash-attention efficiency, long sequences", bounds=POSITIVE_SHARE)
-    flash_sequence: Scalar = metadata("s0", "1", "sequence length at half flash-attention efficiency")
-    flash_backward: Scalar = metadata("", "1", "flash-attention time per FLOP, backward over forward", bounds=POSITIVE)
-    flash_least_head: Scalar = metadata(
-        "d0", "1", "head size below which exponentials limit flash attention", default=1.0, bounds=POSITIVE
+    matrix_efficiency: Scalar = positive_share("GEMM efficiency, large and deep")
+    matrix_depth: Scalar = number("inner dimension at half GEMM efficiency", symbol="k0")
+    tile_rows: Scalar = positive("rows of a GEMM output tile")
+    tile_columns: Scalar = positive("columns of a GEMM output tile")
+    wave_quantization: Scalar = share("share of idle cores lost in the last wave")
+    vector_efficiency: Scalar = positive_share("element-wise efficiency, share of the vector rate")
+    memory_efficiency: Scalar = positive_share("memory efficiency, large transfers")
+    roofline_blend: Scalar = share("overlap of compute and memory: 0 perfect, 1 none", symbol="kappa")
+    kernel_floor: Scalar = number("minimum kernel time", "s")
+    flash_efficiency: Scalar = positive_share("flash-attention efficiency, long sequences")
+    flash_sequence: Scalar = number("sequence length at half flash-attention efficiency", symbol="s0")
+    flash_backward: Scalar = positive("flash-attention time per FLOP, backward over forward")
+    flash_least_head: Scalar = positive(
+        "head size below which exponentials limit flash attention", default=1.0, symbol="d0"
     )
     steps: EfficiencySteps | None = None
     fine: FineKernels | None = None

@@ -1,137 +1,117 @@
-"""Metrics of training."""
+"""Metrics of training and serving: declared as totals and parts in ``metrics.toml``, read flat."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
 from dse.types.display import record_html, record_text
-from dse.types.fields import SHARE, Bounds, Scalar, metadata, record
+from dse.types.fields import Bounds, Scalar, number, record
 
 #: Groups of metrics that results may lack: sweeps write energy by default, of the others what they ask for.
 ENERGY, MONEY, CARBON, RUN, TAILS = "energy", "money", "carbon", "run", "tails"
 GROUPS = (ENERGY, MONEY, CARBON, RUN, TAILS)
 
-#: Upper limit of utilisations, which count the full square of attention where causal kernels do half.
-_TWICE = Bounds(high=2.0)
+#: Keys of a row that are metadata of a metric and of its parts, and of the metric alone.
+_COMMON, _SINGLE = ("units", "group", "without_step"), ("symbol", "counts", "smooth")
+
+T = TypeVar("T")
 
 
-@record
-class Metrics:
-    """Metrics of one design; parts ``<metric>_<part>`` add up to ``<metric>``."""
+@functools.cache
+def _rows() -> dict[str, dict[str, Any]]:
+    """Return metric → its row of ``metrics.toml``."""
+    return tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
+
+
+def _declared(door: str) -> Iterator[tuple[str, Any]]:
+    """Yield (name, dataclass field) of the metrics of a door in the order of its results, parts after their total."""
+    rows = _rows()
+    order = list(rows)
+    for name, row in rows.items():
+        if previous := row.get(f"{door}_after"):
+            order.remove(name)
+            order.insert(order.index(previous) + 1, name)
+    for name in order:
+        row = rows[name]
+        if text := row.get("text", row.get(door)):
+            common = {key: row[key] for key in _COMMON if key in row}
+            single = {key: row[key] for key in _SINGLE if key in row}
+            yield name, number(text, **common, **single, bounds=Bounds(high=row.get("high", math.inf)))
+            parts = row.get("parts", row.get(f"{door}_parts", {}))
+            for part, part_text in (rows[parts]["parts"] if isinstance(parts, str) else parts).items():
+                yield f"{name}_{part}", number(part_text, **common, total=name, part=part)
+
+
+def _metrics_of(door: str) -> Callable[[type[T]], type[T]]:
+    """Return a decorator that makes a class the record of the metrics of a door."""
+
+    def with_fields(cls: type[T]) -> type[T]:
+        for name, field in _declared(door):
+            setattr(cls, name, field)
+            cls.__annotations__[name] = Scalar
+        return record(cls)
+
+    return with_fields
+
+
+class FlatMetrics:
+    """Metrics as attributes; parts of a total are ``<total>_<part>`` and add up to it."""
 
     _repr_html_, __repr__ = record_html, record_text
 
-    step_time: Scalar = metadata("T", "s", "training step time")
-    step_time_forward: Scalar = metadata("", "s", "layer forward compute on the slowest stage")
-    step_time_backward: Scalar = metadata("", "s", "layer backward compute on the slowest stage")
-    step_time_recompute: Scalar = metadata("", "s", "recompute in the backward pass")
-    step_time_embedding_and_head: Scalar = metadata("", "s", "embedding, output head and cross-entropy")
-    step_time_host: Scalar = metadata("", "s", "exposed host time (kernel launches)")
-    step_time_tensor_parallel: Scalar = metadata("", "s", "exposed tensor-parallel communication")
-    step_time_expert_parallel: Scalar = metadata("", "s", "exposed expert-parallel communication")
-    step_time_context_parallel: Scalar = metadata("", "s", "exposed context-parallel communication")
-    step_time_bubble: Scalar = metadata("", "s", "pipeline bubble and stage imbalance")
-    step_time_pipeline_parallel: Scalar = metadata("", "s", "exposed point-to-point communication between stages")
-    step_time_data_parallel: Scalar = metadata("", "s", "exposed data-parallel communication and its interference")
-    step_time_optimizer: Scalar = metadata("", "s", "optimiser step")
-    step_time_offload: Scalar = metadata("", "s", "exposed transfers between host and device")
-    tokens_per_second: Scalar = metadata("", "s-1", "training tokens/s, all devices", counts="tokens")
-    tokens_per_second_per_device: Scalar = metadata("", "s-1", "training tokens/s per device", counts="tokens")
-    mfu: Scalar = metadata("", "1", "model FLOP utilisation (MFU)", bounds=_TWICE)
-    mfu_causal: Scalar = metadata("", "1", "model FLOP utilisation (MFU), causal attention", bounds=SHARE)
-    hfu: Scalar = metadata("", "1", "hardware FLOP utilisation (HFU)", bounds=_TWICE)
-    model_flops: Scalar = metadata("", "FLOP", "model FLOPs per step")
-    parameters: Scalar = metadata("", "1", "parameters of the model")
-    peak_memory: Scalar = metadata("", "B", "peak memory, most loaded device")
-    peak_memory_weights: Scalar = metadata("", "B", "weights of the transformer layers")
-    peak_memory_gradients: Scalar = metadata("", "B", "gradients of the transformer layers")
-    peak_memory_optimizer: Scalar = metadata("", "B", "optimiser state of the transformer layers")
-    peak_memory_embedding_and_head: Scalar = metadata("", "B", "model state of embedding, final norm and head")
-    peak_memory_activations: Scalar = metadata("", "B", "layer activations kept for the backward pass")
-    peak_memory_logits: Scalar = metadata("", "B", "embedding and head activations: logits, cross-entropy")
-    peak_memory_buffers: Scalar = metadata("", "B", "temporaries: gathered weights and activations, gradients")
-    fits_probability: Scalar = metadata("", "1", "probability that peak memory fits", bounds=SHARE)
-    host_memory: Scalar = metadata("", "B", "host memory per device, first stage")
-    energy_per_step: Scalar = metadata("E", "J", "energy per step, system and facility", group=ENERGY)
-    energy_per_step_matrix: Scalar = metadata("", "J", "matrix units", group=ENERGY)
-    energy_per_step_vector: Scalar = metadata("", "J", "vector units", group=ENERGY)
-    energy_per_step_memory: Scalar = metadata("", "J", "device memory and last-level cache", group=ENERGY)
-    energy_per_step_network: Scalar = metadata("", "J", "links and switches", group=ENERGY)
-    energy_per_step_control: Scalar = metadata("", "J", "clock trees and control of busy cores", group=ENERGY)
-    energy_per_step_leakage: Scalar = metadata("", "J", "leakage of the cores", group=ENERGY)
-    energy_per_step_uncore: Scalar = metadata("", "J", "uncore", group=ENERGY)
-    energy_per_step_host: Scalar = metadata("", "J", "hosts: processors, fans, NICs, conversion", group=ENERGY)
-    energy_per_step_cryogenics: Scalar = metadata("", "J", "cryogenic coolers", group=ENERGY)
-    energy_per_step_facility: Scalar = metadata("", "J", "facility overhead (PUE)", group=ENERGY)
-    energy_per_token: Scalar = metadata("", "J", "energy per training token, system and facility", group=ENERGY)
-    average_power: Scalar = metadata("", "W", "average power, system and facility", group=ENERGY)
-    peak_power: Scalar = metadata("", "W", "peak power, system and facility", group=ENERGY)
-    provisioned_power: Scalar = metadata(
-        "", "W", "provisioned power at device limits, system and facility", group=ENERGY
-    )
-    device_power: Scalar = metadata("", "W", "average board power per device", group=ENERGY)
-    clock_reached: Scalar = metadata(
-        "", "Hz", "core clock of the step: as set, or lower under a stated power limit", group=ENERGY
-    )
-    run_time: Scalar = metadata("", "s", "run time without failures")
-    run_energy: Scalar = metadata("", "J", "run energy without failures", group=ENERGY)
-    tokens_needed: Scalar = metadata("", "1", "tokens of the run, including batch inefficiency", group=RUN)
-    run_flops: Scalar = metadata("", "FLOP", "model FLOPs of the run", group=RUN)
-    time_between_failures: Scalar = metadata("", "s", "mean time between failures, job", group=RUN)
-    checkpoint_bytes: Scalar = metadata("", "B", "checkpoint size: weights and optimiser state", group=RUN)
-    checkpoint_time: Scalar = metadata("", "s", "time until a checkpoint is durable", group=RUN)
-    checkpoint_stall: Scalar = metadata("", "s", "training stall per checkpoint", group=RUN)
-    checkpoint_interval: Scalar = metadata("", "s", "checkpoint interval", group=RUN)
-    goodput_fraction: Scalar = metadata(
-        "", "1", "goodput fraction: run time without over with failures", group=RUN, bounds=SHARE
-    )
-    run_time_with_failures: Scalar = metadata("", "s", "expected run time with failures", group=RUN)
-    run_time_with_failures_training: Scalar = metadata("", "s", "useful training", group=RUN)
-    run_time_with_failures_stragglers: Scalar = metadata("", "s", "slow devices and congestion", group=RUN)
-    run_time_with_failures_checkpointing: Scalar = metadata("", "s", "checkpoint stalls", group=RUN)
-    run_time_with_failures_lost_work: Scalar = metadata("", "s", "lost work", group=RUN)
-    run_time_with_failures_detection: Scalar = metadata("", "s", "failure detection", group=RUN)
-    run_time_with_failures_restart: Scalar = metadata("", "s", "restart and checkpoint load", group=RUN)
-    run_time_with_failures_repair: Scalar = metadata("", "s", "wait for repair", group=RUN)
-    device_price: Scalar = metadata("", "USD", "accelerator price", group=MONEY)
-    device_cost: Scalar = metadata("", "USD", "accelerator manufacturing cost; 0: unknown", group=MONEY)
-    device_cost_dies: Scalar = metadata("", "USD", "tested dies", group=MONEY)
-    device_cost_memory: Scalar = metadata("", "USD", "memory", group=MONEY)
-    device_cost_package: Scalar = metadata(
-        "", "USD", "package: carrier, substrate, bonds, with yield loss", group=MONEY
-    )
-    device_cost_lost: Scalar = metadata("", "USD", "dies and memory lost in packaging", group=MONEY)
-    device_cost_test: Scalar = metadata("", "USD", "test and final assembly", group=MONEY)
-    device_cost_design: Scalar = metadata("", "USD", "design cost per unit", group=MONEY)
-    capital_cost: Scalar = metadata("", "USD", "capital cost, system and facility", group=MONEY)
-    capital_cost_devices: Scalar = metadata("", "USD", "accelerators", group=MONEY)
-    capital_cost_servers: Scalar = metadata("", "USD", "servers", group=MONEY)
-    capital_cost_scale_up: Scalar = metadata("", "USD", "links and switches within domains", group=MONEY)
-    capital_cost_scale_out: Scalar = metadata(
-        "", "USD", "scale-out network: NICs, switches, cables, transceivers", group=MONEY
-    )
-    capital_cost_facility: Scalar = metadata("", "USD", "building, racks, power delivery, cooling", group=MONEY)
-    tco_per_year: Scalar = metadata("TCO", "USD", "total cost of ownership (TCO) per year", group=MONEY)
-    cost_per_device_hour: Scalar = metadata("", "USD", "cost per device-hour", group=MONEY)
-    tokens_per_cost: Scalar = metadata("", "1/USD", "training tokens per dollar", group=MONEY)
-    tokens_per_second_per_dollar: Scalar = metadata(
-        "", "1/s/USD", "training tokens/s per dollar of capital", group=MONEY
-    )
-    cost_per_run: Scalar = metadata("", "USD", "cost per run without failures", group=MONEY)
-    cost_per_run_devices: Scalar = metadata("", "USD", "accelerator depreciation", group=MONEY)
-    cost_per_run_servers: Scalar = metadata("", "USD", "server depreciation", group=MONEY)
-    cost_per_run_scale_up: Scalar = metadata("", "USD", "scale-up network depreciation", group=MONEY)
-    cost_per_run_scale_out: Scalar = metadata("", "USD", "scale-out network depreciation", group=MONEY)
-    cost_per_run_facility: Scalar = metadata("", "USD", "facility depreciation", group=MONEY)
-    cost_per_run_maintenance: Scalar = metadata("", "USD", "maintenance", group=MONEY)
-    cost_per_run_electricity: Scalar = metadata("", "USD", "electricity", group=MONEY)
-    cost_per_token: Scalar = metadata("", "USD", "cost per training token", group=MONEY)
-    device_carbon: Scalar = metadata("", "kg", "embodied emissions per accelerator, CO2 equivalent", group=CARBON)
-    device_carbon_dies: Scalar = metadata("", "kg", "dies", group=CARBON)
-    device_carbon_memory: Scalar = metadata("", "kg", "memory", group=CARBON)
-    device_carbon_package: Scalar = metadata("", "kg", "package", group=CARBON)
-    carbon_per_run: Scalar = metadata("", "kg", "emissions per run without failures, CO2 equivalent", group=CARBON)
-    carbon_per_run_operation: Scalar = metadata("", "kg", "electricity", group=CARBON)
-    carbon_per_run_devices: Scalar = metadata("", "kg", "embodied share, accelerators", group=CARBON)
-    carbon_per_run_servers: Scalar = metadata("", "kg", "embodied share, servers and networks", group=CARBON)
-    carbon_per_token: Scalar = metadata("", "kg", "emissions per training token, CO2 equivalent", group=CARBON)
-    feasible: Scalar = metadata("", "1", "feasible design")
-    infeasible_reason: Scalar = metadata("", "1", "infeasibility reasons, bits of Infeasible")
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
+        def __init__(self, **values: Scalar) -> None: ...
+
+        def __getattr__(self, name: str) -> Scalar: ...
+
+    @classmethod
+    def of_totals(cls, **values: Scalar | tuple[Scalar, Any]) -> Self:
+        """Return the metrics of a design.
+
+        Args:
+            **values: metric → value; of a total with parts (value, parts), these a named tuple or a mapping.
+
+        Raises:
+            TypeError: for a metric or part that is not declared, and for one without a value.
+        """
+        flat: dict[str, Scalar] = {}
+        for name, value in values.items():
+            total, parts = value if isinstance(value, tuple) else (value, {})
+            flat[name] = total
+            by_part: Mapping[str, Scalar] = parts if isinstance(parts, Mapping) else parts._asdict()
+            flat |= {f"{name}_{part}": amount for part, amount in by_part.items()}
+        return cls(**flat)
+
+    def parts(self, total: str) -> dict[str, Scalar]:
+        """Return part → value of the parts of a total, empty for another metric."""
+        return {part: getattr(self, name) for name, part in parts_of(type(self), total).items()}
+
+
+def parts_of(cls: type, total: str) -> dict[str, str]:
+    """Return metric → name of the part, of the parts of a total in a record of metrics; empty for another metric.
+
+    Args:
+        cls: a record class whose parts have the metadata ``total`` and ``part``.
+        total: a metric of it.
+    """
+    return {
+        field.name: field.metadata["part"] for field in dataclasses.fields(cls) if field.metadata.get("total") == total
+    }
+
+
+@_metrics_of("training")
+class Metrics(FlatMetrics):
+    """Metrics of one design; parts ``<metric>_<part>`` add up to ``<metric>``."""
+
+
+@_metrics_of("serving")
+class ServingMetrics(FlatMetrics):
+    """Metrics of serving; every total is the sum of its parts ``<total>_<part>``."""

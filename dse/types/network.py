@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dse.types.choices import Topology
 from dse.types.fields import (
-    COUNT,
-    POSITIVE,
-    POSITIVE_SHARE,
-    SHARE,
     SIGNED,
-    YES_OR_NO,
     Bounds,
     Scalar,
-    metadata,
+    choice,
+    count,
+    integer,
+    number,
+    positive,
+    positive_share,
     record,
+    share,
+    yes_or_no,
 )
 
 
@@ -26,11 +28,11 @@ class Volumes:
     an all-reduce; a switch that reduces is ``1, 1`` for an all-reduce.
     """
 
-    gather: Scalar = metadata("a", "1", "link bytes of an all-gather or reduce-scatter over the gathered bytes")
-    gather_share: Scalar = metadata("b", "1", "what is added to that, times the members", bounds=SIGNED)
-    reduce: Scalar = metadata("a", "1", "link bytes of an all-reduce over its message")
-    reduce_share: Scalar = metadata("b", "1", "what is added to that, times the members", bounds=SIGNED)
-    reduction_traffic: Scalar = metadata("", "1", "device-memory bytes of a reduction over its message")
+    gather: Scalar = number("link bytes of an all-gather or reduce-scatter over the gathered bytes", symbol="a")
+    gather_share: Scalar = number("what is added to that, times the members", bounds=SIGNED, symbol="b")
+    reduce: Scalar = number("link bytes of an all-reduce over its message", symbol="a")
+    reduce_share: Scalar = number("what is added to that, times the members", bounds=SIGNED, symbol="b")
+    reduction_traffic: Scalar = number("device-memory bytes of a reduction over its message")
 
 
 @record
@@ -40,37 +42,21 @@ class CollectiveKernels:
     An optional part of :class:`Network`. ``direct_…``: an all-reduce of inference engines that reads the peers' memory.
     """
 
-    launch: Scalar = metadata("", "s", "launch and completion of a collective of the library")
-    pair_loss: Scalar = metadata("", "1", "share of the bandwidth that two members leave unused, less so more of them")
-    flagged_share: Scalar = metadata(
-        "", "1", "share of the bandwidth where each word carries its own flag (LL)", bounds=POSITIVE_SHARE
-    )
-    simple_latency: Scalar = metadata(
-        "", "1", "latency of a step between barriers (Simple) over that of LL", bounds=POSITIVE
-    )
-    simple_floor: Scalar = metadata(
-        "", "1", "least latency of a ring between barriers (Simple) over the launch", default=0.0
-    )
-    flagged_bytes: Scalar = metadata(
-        "", "B", "most bytes of a step of a ring with flags (LL)", default=1e15, bounds=POSITIVE
-    )
-    exchange_latency: Scalar = metadata(
-        "", "1", "latency of an all-to-all of more than 16 KiB a peer over that of a step", bounds=POSITIVE
-    )
-    exchange_rate: Scalar = metadata(
-        "", "B/s", "rate of the channel that sends a peer less than that in an all-to-all", bounds=POSITIVE
-    )
-    exchange_efficiency: Scalar = metadata(
-        "", "1", "share of the bandwidth of an all-to-all over that of a ring", bounds=POSITIVE
-    )
-    direct_launch: Scalar = metadata("", "1", "launch and completion of a direct all-reduce over the library's")
-    lean_launch: Scalar = metadata("", "1", "the same of TensorRT-LLM's over that of the other engines'")
-    direct_latency: Scalar = metadata("", "1", "latency of one shot of a direct all-reduce over that of a step")
-    direct_rate: Scalar = metadata("", "B/s", "rate at which the blocks of a direct all-reduce load", bounds=POSITIVE)
-    graph_efficiency: Scalar = metadata(
-        "", "1", "share of the bandwidth of large messages in a graph over without", bounds=POSITIVE
-    )
-    eager_launch: Scalar = metadata("", "s", "time the host needs to launch a collective outside of a graph")
+    launch: Scalar = number("launch and completion of a collective of the library", "s")
+    pair_loss: Scalar = number("share of the bandwidth that two members leave unused, less so more of them")
+    flagged_share: Scalar = positive_share("share of the bandwidth where each word carries its own flag (LL)")
+    simple_latency: Scalar = positive("latency of a step between barriers (Simple) over that of LL")
+    simple_floor: Scalar = number("least latency of a ring between barriers (Simple) over the launch", default=0.0)
+    flagged_bytes: Scalar = positive("most bytes of a step of a ring with flags (LL)", "B", default=1e15)
+    exchange_latency: Scalar = positive("latency of an all-to-all of more than 16 KiB a peer over that of a step")
+    exchange_rate: Scalar = positive("rate of the channel that sends a peer less than that in an all-to-all", "B/s")
+    exchange_efficiency: Scalar = positive("share of the bandwidth of an all-to-all over that of a ring")
+    direct_launch: Scalar = number("launch and completion of a direct all-reduce over the library's")
+    lean_launch: Scalar = number("the same of TensorRT-LLM's over that of the other engines'")
+    direct_latency: Scalar = number("latency of one shot of a direct all-reduce over that of a step")
+    direct_rate: Scalar = positive("rate at which the blocks of a direct all-reduce load", "B/s")
+    graph_efficiency: Scalar = positive("share of the bandwidth of large messages in a graph over without")
+    eager_launch: Scalar = number("time the host needs to launch a collective outside of a graph", "s")
 
 
 @record
@@ -80,28 +66,14 @@ class Pods:
     An optional part of :class:`Network`; without it the network has full bisection bandwidth.
     """
 
-    size: Scalar = metadata("P", "1", "devices at full bandwidth", default=1.0, bounds=COUNT)
-    oversubscription: Scalar = metadata(
-        "o",
-        "1",
-        "oversubscription of the pod; 1: full bisection",
-        default=1.0,
-        bounds=Bounds(low=1.0),
+    size: Scalar = count("devices at full bandwidth", default=1.0, symbol="P")
+    oversubscription: Scalar = number(
+        "oversubscription of the pod; 1: full bisection", default=1.0, bounds=Bounds(low=1.0), symbol="o"
     )
-    detour: Scalar = metadata(
-        "",
-        "1",
-        "links per byte between pods: 1 tree, 2 dragonfly (Valiant)",
-        default=1.0,
-        bounds=Bounds(low=1.0),
+    detour: Scalar = number(
+        "links per byte between pods: 1 tree, 2 dragonfly (Valiant)", default=1.0, bounds=Bounds(low=1.0)
     )
-    pooled: Scalar = metadata(
-        "",
-        "1",
-        "uplinks of a pod: 1 shared, 0 per device",
-        default=1.0,
-        bounds=YES_OR_NO,
-    )
+    pooled: Scalar = yes_or_no("uplinks of a pod: 1 shared, 0 per device", default=1.0)
 
 
 @record
@@ -113,23 +85,12 @@ class Links:
     them in the order of the mapping.
     """
 
-    topology: Scalar = metadata("", "1", "link topology", default=0.0, enum=Topology)
-    per_device: Scalar = metadata("", "1", "links per device: two per torus axis", default=4.0, bounds=COUNT)
-    wrap: Scalar = metadata("", "1", "axis length multiple that wraps around", default=1.0, bounds=COUNT)
-    x: Scalar = metadata(
-        "",
-        "1",
-        "first axis of a slice, devices; 0: nearest to square or cube",
-        default=0.0,
-    )
-    y: Scalar = metadata("", "1", "second axis of a slice, devices; the last axis follows", default=0.0)
-    slice_loss: Scalar = metadata(
-        "",
-        "1",
-        "share of compute lost per doubling of slices",
-        default=0.0,
-        bounds=SHARE,
-    )
+    topology: Scalar = choice("link topology", Topology, default=0.0)
+    per_device: Scalar = count("links per device: two per torus axis", default=4.0)
+    wrap: Scalar = count("axis length multiple that wraps around", default=1.0)
+    x: Scalar = number("first axis of a slice, devices; 0: nearest to square or cube", default=0.0)
+    y: Scalar = number("second axis of a slice, devices; the last axis follows", default=0.0)
+    slice_loss: Scalar = share("share of compute lost per doubling of slices", default=0.0)
 
 
 @record
@@ -141,50 +102,27 @@ class Package:
     to one other package, and rings use all such links of the group (:func:`dse.model.links.reach_in`).
     """
 
-    dies: Scalar = metadata("", "1", "devices per package", default=1.0, bounds=COUNT)
-    speedup: Scalar = metadata("", "1", "bandwidth inside a package over the network's", default=1.0, bounds=POSITIVE)
-    neighbours: Scalar = metadata(
-        "",
-        "1",
-        "other packages that a device has a link to; 0: a switch joins packages",
-        default=0.0,
-        bounds=Bounds(is_integer=True),
-    )
+    dies: Scalar = count("devices per package", default=1.0)
+    speedup: Scalar = positive("bandwidth inside a package over the network's", default=1.0)
+    neighbours: Scalar = integer("other packages that a device has a link to; 0: a switch joins packages", default=0.0)
 
 
 @record
 class Network:
     """One level of the interconnect, as seen by one device."""
 
-    bandwidth: Scalar = metadata("", "B/s", "bandwidth per device and direction", bounds=POSITIVE)
-    latency: Scalar = metadata("alpha", "s", "latency of a collective step, with software")
-    domain: Scalar = metadata("", "1", "devices of the domain", bounds=POSITIVE)
-    efficiency: Scalar = metadata("", "1", "bandwidth efficiency, large messages", bounds=POSITIVE_SHARE)
-    ramp: Scalar = metadata("S0", "B", "message size at half efficiency", bounds=POSITIVE)
-    in_network_reduction: Scalar = metadata(
-        "", "1", "in-switch reduction, share of the bandwidth; 0: none", bounds=SHARE
-    )
-    processor_usage: Scalar = metadata("", "1", "share of compute taken by communication", bounds=SHARE)
-    energy: Scalar = metadata("", "J/B", "link energy per byte, both ends, with optics", default=0.0)
-    mesh: Scalar = metadata(
-        "",
-        "1",
-        "full mesh: 1, switch: 0",
-        default=0.0,
-        bounds=SHARE,
-    )
-    crowding: Scalar = metadata(
-        "",
-        "1",
-        "bandwidth lost per member above two on shared host bridges",
-        default=0.0,
-    )
-    bridged: Scalar = metadata(
-        "",
-        "1",
-        "peers reached over bridges of the host (PCIe): 1, over links of their own: 0",
-        default=0.0,
-        bounds=YES_OR_NO,
+    bandwidth: Scalar = positive("bandwidth per device and direction", "B/s")
+    latency: Scalar = number("latency of a collective step, with software", "s", symbol="alpha")
+    domain: Scalar = positive("devices of the domain")
+    efficiency: Scalar = positive_share("bandwidth efficiency, large messages")
+    ramp: Scalar = positive("message size at half efficiency", "B", symbol="S0")
+    in_network_reduction: Scalar = share("in-switch reduction, share of the bandwidth; 0: none")
+    processor_usage: Scalar = share("share of compute taken by communication")
+    energy: Scalar = number("link energy per byte, both ends, with optics", "J/B", default=0.0)
+    mesh: Scalar = share("full mesh: 1, switch: 0", default=0.0)
+    crowding: Scalar = number("bandwidth lost per member above two on shared host bridges", default=0.0)
+    bridged: Scalar = yes_or_no(
+        "peers reached over bridges of the host (PCIe): 1, over links of their own: 0", default=0.0
     )
     pods: Pods | None = None
     links: Links | None = None

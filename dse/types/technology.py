@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, Bounds, Scalar, metadata, record
+from dse.types.fields import Bounds, Scalar, number, positive, positive_share, record, share
 from dse.types.money import Process
 
 #: Records and leaves of an accelerator that :func:`dse.model.machine.technology.generate` fills in.
@@ -47,30 +47,30 @@ class LogicNode(Process):
     superconducting logic.
     """
 
-    density: Scalar = metadata("", "1/m^2", "logic devices per area", bounds=POSITIVE)
-    sram_density: Scalar = metadata("", "B/m^2", "SRAM capacity per area")
-    clock: Scalar = metadata("f_0", "Hz", "logic clock at nominal voltage", bounds=POSITIVE)
-    energy: Scalar = metadata("", "1", "switching energy over N7, at that clock")
-    leakage: Scalar = metadata("", "1", "leakage over N7")
-    threshold: Scalar = metadata("V_t", "1", "threshold over nominal voltage of logic", bounds=SHARE)
-    lowest_voltage: Scalar = metadata("", "1", "lowest over nominal voltage", bounds=POSITIVE_SHARE)
-    highest_voltage: Scalar = metadata("", "1", "highest over nominal voltage")
-    highest_clock: Scalar = metadata("f_max", "Hz", "highest clock of chips as sold", bounds=POSITIVE)
-    temperature: Scalar = metadata("", "K", "cold-side temperature; 300 or more: no cooler", bounds=POSITIVE)
+    density: Scalar = positive("logic devices per area", "1/m^2")
+    sram_density: Scalar = number("SRAM capacity per area", "B/m^2")
+    clock: Scalar = positive("logic clock at nominal voltage", "Hz", symbol="f_0")
+    energy: Scalar = number("switching energy over N7, at that clock")
+    leakage: Scalar = number("leakage over N7")
+    threshold: Scalar = share("threshold over nominal voltage of logic", symbol="V_t")
+    lowest_voltage: Scalar = positive_share("lowest over nominal voltage")
+    highest_voltage: Scalar = number("highest over nominal voltage")
+    highest_clock: Scalar = positive("highest clock of chips as sold", "Hz", symbol="f_max")
+    temperature: Scalar = positive("cold-side temperature; 300 or more: no cooler", "K")
 
 
 @record
 class MemoryTechnology:
     """A memory by unit: a stack, a device, a DIMM, a drive."""
 
-    unit_bandwidth: Scalar = metadata("", "B/s", "peak bandwidth per unit", bounds=POSITIVE)
-    unit_capacity: Scalar = metadata("", "B", "capacity per unit", bounds=POSITIVE)
-    unit_energy: Scalar = metadata("", "J/B", "energy per byte, device level")
-    unit_edge: Scalar = metadata("", "m", "die edge per unit; 0: stacked on the die")
-    unit_area: Scalar = metadata("", "m^2", "die area of PHY and controller per unit")
-    unit_temperature: Scalar = metadata("", "K", "memory temperature; 300 or more: no cooler", bounds=POSITIVE)
-    unit_latency: Scalar = metadata("", "s", "access latency; 0: within the kernel floor", default=0.0)
-    unit_price: Scalar = metadata("", "USD", "price per unit; 0: by capacity", default=0.0)
+    unit_bandwidth: Scalar = positive("peak bandwidth per unit", "B/s")
+    unit_capacity: Scalar = positive("capacity per unit", "B")
+    unit_energy: Scalar = number("energy per byte, device level", "J/B")
+    unit_edge: Scalar = number("die edge per unit; 0: stacked on the die", "m")
+    unit_area: Scalar = number("die area of PHY and controller per unit", "m^2")
+    unit_temperature: Scalar = positive("memory temperature; 300 or more: no cooler", "K")
+    unit_latency: Scalar = number("access latency; 0: within the kernel floor", "s", default=0.0)
+    unit_price: Scalar = number("price per unit; 0: by capacity", "USD", default=0.0)
 
 
 @record
@@ -85,82 +85,53 @@ class Chip:
     node: LogicNode
     base_node: LogicNode  # of the base die, which may have no area
     memory: MemoryTechnology
-    die_area: Scalar = metadata("", "m^2", "area of all compute dies", bounds=_DIES)
-    base_area: Scalar = metadata("", "m^2", "area of all base (I/O) dies", default=0.0)
-    power_budget: Scalar = metadata("", "W", "power budget, coolers included", bounds=POSITIVE)
-    clock_ratio: Scalar = metadata("", "1", "clock over the one that the power budget allows", default=1.0)
-    stacks: Scalar = metadata("", "1", "memory units (stacks)")
-    link_bandwidth: Scalar = metadata(
-        "",
-        "B/s",
-        "scale-up bandwidth, one direction; absent: that of the network",
-        default=1e30,
-        bounds=POSITIVE,
+    die_area: Scalar = number("area of all compute dies", "m^2", bounds=_DIES)
+    base_area: Scalar = number("area of all base (I/O) dies", "m^2", default=0.0)
+    power_budget: Scalar = positive("power budget, coolers included", "W")
+    clock_ratio: Scalar = number("clock over the one that the power budget allows", default=1.0)
+    stacks: Scalar = number("memory units (stacks)")
+    link_bandwidth: Scalar = positive(
+        "scale-up bandwidth, one direction; absent: that of the network", "B/s", default=1e30
     )
-    link_density: Scalar = metadata("", "B/s/m", "link bandwidth per die edge, one direction")
-    link_depth: Scalar = metadata("", "m", "depth of link PHYs")
-    link_energy: Scalar = metadata(
-        "",
-        "J/B",
-        "link energy per byte, for the power share of links",
+    link_density: Scalar = number("link bandwidth per die edge, one direction", "B/s/m")
+    link_depth: Scalar = number("depth of link PHYs", "m")
+    link_energy: Scalar = number("link energy per byte, for the power share of links", "J/B")
+    die_link_density: Scalar = positive(
+        "die-to-die bandwidth per inner die edge, one direction", "B/s/m", default=440e12
     )
-    die_link_density: Scalar = metadata(
-        "", "B/s/m", "die-to-die bandwidth per inner die edge, one direction", default=440e12, bounds=POSITIVE
-    )
-    die_link_depth: Scalar = metadata("", "m", "depth of die-to-die PHYs", default=0.71e-3)
-    die_link_energy: Scalar = metadata("", "J/B", "die-to-die energy per byte and crossing", default=2e-12)
-    die_link_latency: Scalar = metadata("", "s", "die-to-die latency per crossing", default=10e-9)
-    core_area: Scalar = metadata("", "1", "area share of the cores, of all dies", bounds=SHARE)
-    matrix_area: Scalar = metadata("", "1", "area share of matrix units, of the cores", bounds=SHARE)
-    vector_area: Scalar = metadata("", "1", "area share of vector units, of the cores", bounds=SHARE)
-    core_memory_area: Scalar = metadata("", "1", "area share of core memory, of the cores", bounds=SHARE)
-    cache_area: Scalar = metadata("", "1", "area share of the last-level cache, of the rest", bounds=SHARE)
-    memory_area: Scalar = metadata("", "1", "area share of memory PHYs and controllers, of the rest", bounds=SHARE)
-    link_area: Scalar = metadata("", "1", "area share of link PHYs, of the rest", bounds=SHARE)
-    control_area: Scalar = metadata(
-        "", "1", "area outside cores, caches and PHYs, minimum share of all dies", default=0.0, bounds=SHARE
-    )
-    memory_edge: Scalar = metadata("", "1", "perimeter share of memory", bounds=SHARE)
-    link_edge: Scalar = metadata("", "1", "perimeter share of links", bounds=SHARE)
-    core_power: Scalar = metadata("", "1", "power share of matrix compute", bounds=SHARE)
-    matrix_load: Scalar = metadata(
-        "",
-        "1",
-        "matrix load at that power share",
-        bounds=SHARE,
-    )
-    boost_voltage: Scalar = metadata(
-        "",
-        "1",
-        "minimum boost over nominal voltage",
-        bounds=POSITIVE,
-    )
-    memory_power: Scalar = metadata("", "1", "power share of memory at full bandwidth", bounds=SHARE)
-    link_power: Scalar = metadata("", "1", "power share of links", bounds=SHARE)
-    board_power: Scalar = metadata("", "W", "board and host-interface power")
-    in_flight: Scalar = metadata(
-        "", "1", "share of core memory for data in flight from device memory", default=0.5, bounds=POSITIVE_SHARE
-    )
-    heat_flux: Scalar = metadata(
-        "",
-        "W/m^2",
-        "heat flux limit of the cooling",
-        bounds=POSITIVE,
-    )
-    matrix_devices: Scalar = metadata("", "1", "matrix-unit devices per 16-bit FLOP and cycle", bounds=POSITIVE)
-    vector_devices: Scalar = metadata("", "1", "vector-unit devices per fp32 FLOP and cycle", bounds=POSITIVE)
-    core_devices: Scalar = metadata("", "1", "devices per core", bounds=POSITIVE)
-    spare_cores: Scalar = metadata("", "1", "cores that may be defective, share of all", default=0.0, bounds=SHARE)
-    activity: Scalar = metadata("", "1", "activity of a working unit, share of devices per cycle", bounds=SHARE)
-    control_activity: Scalar = metadata(
-        "", "1", "activity of clock and control, share of core devices per cycle", bounds=SHARE
-    )
-    switching_energy: Scalar = metadata("", "J", "switching energy per N7 device, wire included")
-    device_leakage: Scalar = metadata("", "W", "leakage per N7 device")
-    byte_energy: Scalar = metadata("", "J/B", "energy per byte of an N7 last-level cache")
-    tf32_ratio: Scalar = metadata("", "1", "tf32 over 16-bit matrix rate")
-    fp8_ratio: Scalar = metadata("", "1", "fp8 over 16-bit matrix rate; 0: none")
-    fp4_ratio: Scalar = metadata("", "1", "fp4 over 16-bit matrix rate; 0: none")
-    int8_ratio: Scalar = metadata("", "1", "int8 over 16-bit matrix rate; 0: none")
-    cooler: Scalar = metadata("", "1", "logic cooler efficiency, share of Carnot", bounds=POSITIVE_SHARE)
-    memory_cooler: Scalar = metadata("", "1", "memory cooler efficiency, share of Carnot", bounds=POSITIVE_SHARE)
+    die_link_depth: Scalar = number("depth of die-to-die PHYs", "m", default=0.71e-3)
+    die_link_energy: Scalar = number("die-to-die energy per byte and crossing", "J/B", default=2e-12)
+    die_link_latency: Scalar = number("die-to-die latency per crossing", "s", default=10e-9)
+    core_area: Scalar = share("area share of the cores, of all dies")
+    matrix_area: Scalar = share("area share of matrix units, of the cores")
+    vector_area: Scalar = share("area share of vector units, of the cores")
+    core_memory_area: Scalar = share("area share of core memory, of the cores")
+    cache_area: Scalar = share("area share of the last-level cache, of the rest")
+    memory_area: Scalar = share("area share of memory PHYs and controllers, of the rest")
+    link_area: Scalar = share("area share of link PHYs, of the rest")
+    control_area: Scalar = share("area outside cores, caches and PHYs, minimum share of all dies", default=0.0)
+    memory_edge: Scalar = share("perimeter share of memory")
+    link_edge: Scalar = share("perimeter share of links")
+    core_power: Scalar = share("power share of matrix compute")
+    matrix_load: Scalar = share("matrix load at that power share")
+    boost_voltage: Scalar = positive("minimum boost over nominal voltage")
+    memory_power: Scalar = share("power share of memory at full bandwidth")
+    link_power: Scalar = share("power share of links")
+    board_power: Scalar = number("board and host-interface power", "W")
+    in_flight: Scalar = positive_share("share of core memory for data in flight from device memory", default=0.5)
+    heat_flux: Scalar = positive("heat flux limit of the cooling", "W/m^2")
+    matrix_devices: Scalar = positive("matrix-unit devices per 16-bit FLOP and cycle")
+    vector_devices: Scalar = positive("vector-unit devices per fp32 FLOP and cycle")
+    core_devices: Scalar = positive("devices per core")
+    spare_cores: Scalar = share("cores that may be defective, share of all", default=0.0)
+    activity: Scalar = share("activity of a working unit, share of devices per cycle")
+    control_activity: Scalar = share("activity of clock and control, share of core devices per cycle")
+    switching_energy: Scalar = number("switching energy per N7 device, wire included", "J")
+    device_leakage: Scalar = number("leakage per N7 device", "W")
+    byte_energy: Scalar = number("energy per byte of an N7 last-level cache", "J/B")
+    tf32_ratio: Scalar = number("tf32 over 16-bit matrix rate")
+    fp8_ratio: Scalar = number("fp8 over 16-bit matrix rate; 0: none")
+    fp4_ratio: Scalar = number("fp4 over 16-bit matrix rate; 0: none")
+    int8_ratio: Scalar = number("int8 over 16-bit matrix rate; 0: none")
+    cooler: Scalar = positive_share("logic cooler efficiency, share of Carnot")
+    memory_cooler: Scalar = positive_share("memory cooler efficiency, share of Carnot")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dse.types.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
+from dse.types.fields import Bounds, Scalar, count, integer, number, positive, record, share, yes_or_no
 from dse.types.serving import Requests, Reuse
 
-_AT_LEAST_ONE, _INTEGER = Bounds(low=1.0), Bounds(is_integer=True)
+_AT_LEAST_ONE = Bounds(low=1.0)
 
 
 @record
@@ -15,41 +15,18 @@ class Experts:
     A router sends each token to ``top_k`` of ``n_experts``; a shared expert takes every token.
     """
 
-    n_experts: Scalar = metadata("E", "1", "routed experts per layer", bounds=COUNT)
-    top_k: Scalar = metadata("k", "1", "routed experts per token", bounds=COUNT)
-    expert_ffn: Scalar = metadata("f_e", "1", "width of an expert's up projection", bounds=POSITIVE)
-    shared_ffn: Scalar = metadata("f_s", "1", "width of all shared experts, 0 none", default=0.0, bounds=NOT_NEGATIVE)
-    first_dense: Scalar = metadata("", "1", "leading layers with a dense feed-forward", default=0.0, bounds=_INTEGER)
-    imbalance: Scalar = metadata("", "1", "load of the busiest rank over the mean", default=1.0, bounds=_AT_LEAST_ONE)
-    capacity: Scalar = metadata(
-        "C",
-        "1",
-        "expert capacity factor; 0: dropless",
-        default=0.0,
-    )
-    moe_every: Scalar = metadata(
-        "",
-        "1",
-        "interval of layers with experts",
-        default=1.0,
-        bounds=COUNT,
-    )
-    n_predict: Scalar = metadata(
-        "",
-        "1",
-        "multi-token prediction depth",
-        default=0.0,
-        bounds=_INTEGER,
-    )
-    biased: Scalar = metadata("", "1", "biases of the experts' products: 1 yes", default=0.0, bounds=YES_OR_NO)
-    n_groups: Scalar = metadata("G", "1", "groups of experts", default=1.0, bounds=COUNT)
-    group_limit: Scalar = metadata(
-        "g",
-        "1",
-        "maximum groups per token (node-limited routing), 0 any",
-        default=0.0,
-        bounds=_INTEGER,
-    )
+    n_experts: Scalar = count("routed experts per layer", symbol="E")
+    top_k: Scalar = count("routed experts per token", symbol="k")
+    expert_ffn: Scalar = positive("width of an expert's up projection", symbol="f_e")
+    shared_ffn: Scalar = number("width of all shared experts, 0 none", default=0.0, symbol="f_s")
+    first_dense: Scalar = integer("leading layers with a dense feed-forward", default=0.0)
+    imbalance: Scalar = number("load of the busiest rank over the mean", default=1.0, bounds=_AT_LEAST_ONE)
+    capacity: Scalar = number("expert capacity factor; 0: dropless", default=0.0, symbol="C")
+    moe_every: Scalar = count("interval of layers with experts", default=1.0)
+    n_predict: Scalar = integer("multi-token prediction depth", default=0.0)
+    biased: Scalar = yes_or_no("biases of the experts' products: 1 yes", default=0.0)
+    n_groups: Scalar = count("groups of experts", default=1.0, symbol="G")
+    group_limit: Scalar = integer("maximum groups per token (node-limited routing), 0 any", default=0.0, symbol="g")
 
     @property
     def upper_limits(self) -> dict[str, Scalar]:
@@ -76,10 +53,10 @@ class Latent:
     ``head_dim`` columns of a query or key are rotary; those of the keys are one vector for all heads.
     """
 
-    q_rank: Scalar = metadata("q_r", "1", "rank of compressed queries, 0 none", bounds=NOT_NEGATIVE)
-    kv_rank: Scalar = metadata("k_r", "1", "rank of compressed keys and values", bounds=POSITIVE)
-    rope_dim: Scalar = metadata("d_rope", "1", "rotary dimension per head", bounds=NOT_NEGATIVE)
-    v_dim: Scalar = metadata("d_v", "1", "value dimension per head", bounds=POSITIVE)
+    q_rank: Scalar = number("rank of compressed queries, 0 none", symbol="q_r")
+    kv_rank: Scalar = positive("rank of compressed keys and values", symbol="k_r")
+    rope_dim: Scalar = number("rotary dimension per head", symbol="d_rope")
+    v_dim: Scalar = positive("value dimension per head", symbol="d_v")
 
 
 @record
@@ -91,23 +68,17 @@ class Recurrent:
     attention, state and feed-forward parts are over ``n_layers`` blocks; a block with two parts counts in both.
     """
 
-    attention_layers: Scalar = metadata("", "1", "attention blocks", bounds=NOT_NEGATIVE)
-    recurrent_layers: Scalar = metadata("", "1", "recurrent blocks", bounds=NOT_NEGATIVE)
-    ffn_layers: Scalar = metadata("", "1", "feed-forward blocks", bounds=NOT_NEGATIVE)
-    state_heads: Scalar = metadata("H", "1", "state heads", bounds=POSITIVE)
-    state_key_heads: Scalar = metadata("", "1", "key and query heads (groups)", bounds=POSITIVE)
-    state_key_dim: Scalar = metadata("N", "1", "key dimension per state head", bounds=POSITIVE)
-    state_value_dim: Scalar = metadata("P", "1", "value dimension per state head", bounds=POSITIVE)
-    state_gates: Scalar = metadata("", "1", "projected columns of gates and decays", default=0.0)
-    state_bytes: Scalar = metadata("", "B", "bytes per state element", default=4.0, bounds=POSITIVE)
-    convolution: Scalar = metadata("", "1", "convolution taps, 0 none", default=0.0)
-    output_gate: Scalar = metadata(
-        "",
-        "1",
-        "gated attention output: 1 yes",
-        default=0.0,
-        bounds=YES_OR_NO,
-    )
+    attention_layers: Scalar = number("attention blocks")
+    recurrent_layers: Scalar = number("recurrent blocks")
+    ffn_layers: Scalar = number("feed-forward blocks")
+    state_heads: Scalar = positive("state heads", symbol="H")
+    state_key_heads: Scalar = positive("key and query heads (groups)")
+    state_key_dim: Scalar = positive("key dimension per state head", symbol="N")
+    state_value_dim: Scalar = positive("value dimension per state head", symbol="P")
+    state_gates: Scalar = number("projected columns of gates and decays", default=0.0)
+    state_bytes: Scalar = positive("bytes per state element", "B", default=4.0)
+    convolution: Scalar = number("convolution taps, 0 none", default=0.0)
+    output_gate: Scalar = yes_or_no("gated attention output: 1 yes", default=0.0)
 
 
 @record
@@ -118,12 +89,12 @@ class Sparse:
     last tokens and a share of those before (Phi-3: Abdin et al. 2024, section 2).
     """
 
-    attended: Scalar = metadata("", "1", "maximum attended tokens per query", bounds=POSITIVE)
-    attended_share: Scalar = metadata("", "1", "share of further tokens attended", default=0.0, bounds=SHARE)
-    sparse_layers: Scalar = metadata("", "1", "share of layers with sparse attention", default=1.0, bounds=SHARE)
-    index_heads: Scalar = metadata("", "1", "indexer heads, 0 none", default=0.0)
-    index_dim: Scalar = metadata("", "1", "indexer dimension per head", default=0.0)
-    index_bytes: Scalar = metadata("", "B", "bytes per indexer key element", default=1.0, bounds=POSITIVE)
+    attended: Scalar = positive("maximum attended tokens per query")
+    attended_share: Scalar = share("share of further tokens attended", default=0.0)
+    sparse_layers: Scalar = share("share of layers with sparse attention", default=1.0)
+    index_heads: Scalar = number("indexer heads, 0 none", default=0.0)
+    index_dim: Scalar = number("indexer dimension per head", default=0.0)
+    index_bytes: Scalar = positive("bytes per indexer key element", "B", default=1.0)
 
 
 @record
@@ -134,24 +105,18 @@ class Adapters:
     have one common adapter, and so have up projection and gate. Routed experts have none.
     """
 
-    rank: Scalar = metadata("r", "1", "rank of an adapter", default=16.0, bounds=POSITIVE)
-    qkv: Scalar = metadata("", "1", "adapters on queries, keys, values: 1 yes", default=1.0, bounds=YES_OR_NO)
-    projection: Scalar = metadata("", "1", "adapters on the attention output: 1 yes", default=1.0, bounds=YES_OR_NO)
-    feed_forward: Scalar = metadata("", "1", "adapters on the feed-forward: 1 yes", default=1.0, bounds=YES_OR_NO)
-    frozen_bytes: Scalar = metadata(
-        "",
-        "B",
-        "bytes per frozen weight (QLoRA: 0.5)",
-        default=2.0,
-        bounds=POSITIVE,
-    )
+    rank: Scalar = positive("rank of an adapter", default=16.0, symbol="r")
+    qkv: Scalar = yes_or_no("adapters on queries, keys, values: 1 yes", default=1.0)
+    projection: Scalar = yes_or_no("adapters on the attention output: 1 yes", default=1.0)
+    feed_forward: Scalar = yes_or_no("adapters on the feed-forward: 1 yes", default=1.0)
+    frozen_bytes: Scalar = positive("bytes per frozen weight (QLoRA: 0.5)", "B", default=2.0)
 
 
 @record
 class Packing:
     """Sequences packed from documents with separate attention (fine-tuning, pre-training with masks)."""
 
-    document: Scalar = metadata("", "1", "mean document length seen by a token", bounds=_AT_LEAST_ONE)
+    document: Scalar = number("mean document length seen by a token", bounds=_AT_LEAST_ONE)
 
 
 @record
@@ -163,27 +128,23 @@ class Convergence:
     ``B_crit = B* / L^(1 / alpha_B)`` (Kaplan et al. 2020, section 5.1).
     """
 
-    critical_batch: Scalar = metadata("B_crit", "1", "critical batch, tokens; 0: from the loss", default=0.0)
-    target_loss: Scalar = metadata(
-        "L", "1", "target loss, nats per token", default=2.0, bounds=Bounds(low=0.1, high=20.0)
+    critical_batch: Scalar = number("critical batch, tokens; 0: from the loss", default=0.0, symbol="B_crit")
+    target_loss: Scalar = number(
+        "target loss, nats per token", default=2.0, bounds=Bounds(low=0.1, high=20.0), symbol="L"
     )
-    critical_scale: Scalar = metadata(
-        "B*",
-        "1",
+    critical_scale: Scalar = number(
         "critical batch at one nat, tokens (Kaplan et al. 2020: 2e8)",
         default=2e8,
         bounds=Bounds(low=1.0, high=1e12),
+        symbol="B*",
     )
-    critical_exponent: Scalar = metadata(
-        "alpha_B",
-        "1",
+    critical_exponent: Scalar = number(
         "loss exponent of the critical batch (Kaplan et al. 2020: 0.21)",
         default=0.21,
         bounds=Bounds(low=0.05, high=1.0),
+        symbol="alpha_B",
     )
-    reference_batch: Scalar = metadata(
-        "", "1", "batch at which the run needs run_tokens, tokens; 0: smallest", default=0.0
-    )
+    reference_batch: Scalar = number("batch at which the run needs run_tokens, tokens; 0: smallest", default=0.0)
 
 
 @record
@@ -194,36 +155,29 @@ class Workload:
     published shape tables.
     """
 
-    n_layers: Scalar = metadata("L", "1", "transformer layers", bounds=POSITIVE)
-    hidden: Scalar = metadata("h", "1", "hidden size", bounds=POSITIVE)
-    n_heads: Scalar = metadata("a", "1", "query heads", bounds=POSITIVE)
-    n_kv_heads: Scalar = metadata("g", "1", "key/value heads", bounds=POSITIVE)
-    head_dim: Scalar = metadata("d", "1", "head size", bounds=POSITIVE)
-    ffn_hidden: Scalar = metadata("f", "1", "width of a feed-forward up projection", bounds=POSITIVE)
-    gated: Scalar = metadata("", "1", "gated feed-forward, three matrices: 1 yes", bounds=SHARE)
-    vocab: Scalar = metadata("V", "1", "vocabulary size", bounds=POSITIVE)
-    tied_embeddings: Scalar = metadata("", "1", "shared input and output embeddings: 1 yes", bounds=SHARE)
-    learned_positions: Scalar = metadata("", "1", "learned positions, seq_len x hidden: 1 yes", bounds=SHARE)
-    rotary: Scalar = metadata("", "1", "rotary positions (RoPE): 1 yes", bounds=SHARE)
-    relative_positions: Scalar = metadata(
-        "", "1", "relative positions in every layer (Transformer-XL): 1 yes", bounds=SHARE
+    n_layers: Scalar = positive("transformer layers", symbol="L")
+    hidden: Scalar = positive("hidden size", symbol="h")
+    n_heads: Scalar = positive("query heads", symbol="a")
+    n_kv_heads: Scalar = positive("key/value heads", symbol="g")
+    head_dim: Scalar = positive("head size", symbol="d")
+    ffn_hidden: Scalar = positive("width of a feed-forward up projection", symbol="f")
+    gated: Scalar = share("gated feed-forward, three matrices: 1 yes")
+    vocab: Scalar = positive("vocabulary size", symbol="V")
+    tied_embeddings: Scalar = share("shared input and output embeddings: 1 yes")
+    learned_positions: Scalar = share("learned positions, seq_len x hidden: 1 yes")
+    rotary: Scalar = share("rotary positions (RoPE): 1 yes")
+    relative_positions: Scalar = share("relative positions in every layer (Transformer-XL): 1 yes")
+    dropout: Scalar = share("dropout: 1 yes")
+    parallel_block: Scalar | None = yes_or_no(
+        "attention and feed-forward in parallel (GPT-J, PaLM): 1 yes", default=None, absent=0.0
     )
-    dropout: Scalar = metadata("", "1", "dropout: 1 yes", bounds=SHARE)
-    parallel_block: Scalar | None = metadata(
-        "",
-        "1",
-        "attention and feed-forward in parallel (GPT-J, PaLM): 1 yes",
-        default=None,
-        bounds=YES_OR_NO,
-        absent=0.0,
-    )
-    norm_vectors: Scalar = metadata("", "1", "weight vectors per norm: 1 scale, 2 with a shift", default=1.0)
-    window: Scalar = metadata("w", "1", "attention window of the local layers, tokens", bounds=POSITIVE)
-    local_layers: Scalar = metadata("", "1", "share of layers with local (windowed) attention", bounds=SHARE)
-    seq_len: Scalar = metadata("s", "1", "sequence length, tokens", bounds=POSITIVE)
-    global_batch: Scalar = metadata("B", "1", "sequences per step, all devices", bounds=POSITIVE)
-    run_tokens: Scalar = metadata("", "1", "tokens of a training run", default=300e9, bounds=POSITIVE)
-    backward: Scalar = metadata("", "1", "1 training, 0 forward pass only", default=1.0, bounds=YES_OR_NO)
+    norm_vectors: Scalar = number("weight vectors per norm: 1 scale, 2 with a shift", default=1.0)
+    window: Scalar = positive("attention window of the local layers, tokens", symbol="w")
+    local_layers: Scalar = share("share of layers with local (windowed) attention")
+    seq_len: Scalar = positive("sequence length, tokens", symbol="s")
+    global_batch: Scalar = positive("sequences per step, all devices", symbol="B")
+    run_tokens: Scalar = positive("tokens of a training run", default=300e9)
+    backward: Scalar = yes_or_no("1 training, 0 forward pass only", default=1.0)
     experts: Experts | None = None  # None: dense
     latent: Latent | None = None  # None: attention with whole queries, keys and values
     recurrent: Recurrent | None = None  # None: attention and a feed-forward in all layers

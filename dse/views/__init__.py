@@ -1,4 +1,12 @@
-"""Views of designs and results: explanations, figures, the explorer, traces, differences, lists of names."""
+"""Views of designs and results: explanations, figures, the explorer, traces, differences, lists of names.
+
+The room answers how one design spends its time, memory and energy (``explanation.py``), how results look (``plot``),
+what the devices of a step do one after another (``trace``), and where two results differ (``difference``). It knows
+designs, doors and results of sweeps, and evaluates nothing but single designs.
+
+What is shown of training and of serving, such as headings, notes and short answers, is declared in ``studies``; all
+other modules ask it. Start with ``explanation.py``, whose values ``sections.py`` turns into a report.
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from dse.doors.studies import metric_of_other_study
 from dse.errors import InputError, unknown_name
 from dse.types import Design, Operator, OperatorKind, Scalar
 from dse.types.trees import tree_map
+from dse.views.studies import presentation_of
 from dse.views.values import Elasticity, ExplanationValues, OperatorRow, Reason, Share
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
 
     Returns:
         Plain Python numbers in SI units; ``operators`` and ``layer`` are empty where a study has none. Elasticities
-        have no unit.
+        have no unit. At a limit they are one-sided, towards possible values: a lower clock at the nominal one, a lower
+        power limit at the TDP, a cooler for more power at room temperature. For a link with the bandwidth of its
+        network, that of the network is for less, that of the chip for more.
 
     Raises:
         InputError: for a metric that the study does not have or that is not smooth.
@@ -88,7 +91,9 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
     _check_finite(metrics)
     return Explanation(
         metrics=metrics,
-        waterfalls={total: _parts(metrics, total, study) for total in study.totals},
+        waterfalls={
+            total: _shares({part: metrics[name] for name, part in study.parts(total).items()}) for total in study.totals
+        },
         memory_capacity=float(numbers.capacity),
         layer=_shares(_as_floats(numbers.layer)),
         operators=[
@@ -182,11 +187,8 @@ def design_numbers(
     metrics, design = study.evaluate(base_design), generated(base_design)
     breakdown = study.breakdown(design)
     rates = breakdown.rates or step_rates(breakdown.design)
-    operators = [
-        (section, operator)
-        for section, section_operators in breakdown.sections.items()
-        for operator in section_operators
-    ]
+    sections = breakdown.sections.items()
+    operators = [(section, operator) for section, in_section in sections for operator in in_section]
     numbers = DesignNumbers(
         design=design,
         metrics={name: getattr(metrics, name) for name in study.units},
@@ -197,11 +199,6 @@ def design_numbers(
     )
     operator_names = [(section, operator.name, operator.kind) for section, operator in operators]
     return (jnp.log(getattr(metrics, metric)), numbers), operator_names
-
-
-def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Share]:
-    """Return the parts of a total, by names without that of the total, with their shares."""
-    return _shares({name.removeprefix(f"{total}_"): metrics[name] for name in study.parts(total)})
 
 
 def _shares(parts: dict[str, float]) -> list[Share]:
@@ -234,18 +231,9 @@ def _operator_numbers(operator: Operator, rates: Rates) -> _OperatorNumbers:
 def _operator_row(section: str, name: str, kind: OperatorKind, kernels: _OperatorNumbers) -> OperatorRow:
     """Convert the numbers of an operator to a row of plain Python numbers."""
     flops, traffic = float(kernels.flops), float(kernels.bytes)
-    return OperatorRow(
-        section=section,
-        name=name,
-        kind=kind,
-        forward_time=float(kernels.forward_time),
-        backward_time=float(kernels.backward_time),
-        flops=flops,
-        bytes=traffic,
-        intensity=flops / traffic if traffic else 0.0,
-        forward_bound=_bound_name(kernels.forward_bound),
-        backward_bound=_bound_name(kernels.backward_bound),
-    )
+    times = float(kernels.forward_time), float(kernels.backward_time)
+    bounds = _bound_name(kernels.forward_bound), _bound_name(kernels.backward_bound)
+    return OperatorRow(section, name, kind, *times, flops, traffic, flops / traffic if traffic else 0.0, *bounds)
 
 
 def _bound_name(bound: tuple[Scalar, ...]) -> str:
@@ -284,33 +272,6 @@ def _check_finite(metrics: dict[str, float]) -> None:
         )
 
 
-def elasticities(design: Design, metric: str | None = None, study: Study = TRAINING) -> list[Elasticity]:
-    """Evaluate the elasticities of a metric to the continuous leaves of system and software, largest first.
-
-    At a limit the elasticity is one-sided, towards possible values: a lower clock at the nominal one, a lower power
-    limit at the TDP, a cooler for more power at room temperature. For a link with the bandwidth of its network, that of
-    the network is for less, that of the chip for more.
-
-    Args:
-        design: one design with plain numbers as leaves.
-        metric: positive and smooth metric; by default the study's objective.
-        study: study of the design.
-
-    Returns:
-        ``d ln(metric) / d ln(leaf)`` of each leaf, zeros left out.
-    """
-    metric = study.objective if metric is None else metric
-    program_key = f"slopes {study.name} {metric}" if study.is_builtin else None
-
-    def log_metric(values: dict[str, Scalar], base_design: Design) -> tuple[tuple[Scalar], None]:
-        import jax.numpy as jnp
-
-        return (jnp.log(getattr(study.evaluate(replace(base_design, values)), metric)),), None
-
-    slopes = ScalarFunction(log_metric, program_key).slopes(0, _continuous_values(design), design)[2]
-    return _elasticities(design, slopes)
-
-
 def _continuous_values(design: Design) -> dict[str, Scalar]:
     """Return full path → value of the continuous leaves that a design has."""
     present = {path: leaf(design, path) for path in continuous_leaves(design)}
@@ -340,5 +301,5 @@ def reasons(design: Design, metrics: dict[str, float], study: Study = TRAINING) 
         study: its study.
     """
     names = list(study.reasons_in(int(metrics["infeasible_reason"])))
-    numbers = study.reason_numbers(design, metrics) if names else {}
+    numbers = presentation_of(study).reason_numbers(design, metrics) if names else {}
     return [Reason(name, study.reason_meanings[name], numbers.get(name, "")) for name in names]

@@ -10,6 +10,7 @@ from dse.io.quantities import gib, prefixed, span
 from dse.reports import Column, Line, Table, bar, caution
 from dse.reports.tables import Section, Style
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
+from dse.views.studies import presentation_of
 
 if TYPE_CHECKING:
     from dse.doors import Study
@@ -93,7 +94,7 @@ def _answer(explanation: ExplanationValues, bounds: Bounds) -> list[Section]:
     study = explanation.study
     rows = [
         _metric_row(explanation, name, bounds) | {"metric": words}
-        for name, words in study.summary.items()
+        for name, words in presentation_of(study).summary.items()
         if name in explanation.metrics
     ]
     hidden = "" if explanation.feasible else "time"  # of a design that cannot run, memory says more
@@ -187,7 +188,8 @@ def _host_text(explanation: ExplanationValues) -> str:
 def _details(explanation: ExplanationValues, design: Design, bounds: Bounds) -> list[Section]:
     """Return further sections, each with the name of its detail."""
     study, sections = explanation.study, list[Section]()
-    headline = [_metric_row(explanation, name, bounds) for name in study.headline(explanation.metrics)]
+    presentation = presentation_of(study)
+    headline = [_metric_row(explanation, name, bounds) for name in presentation.headline(explanation.metrics)]
     sections.append(Table("headline", _metric_columns(bounds), headline, "all headline metrics", show="metrics"))
     for total in study.totals:
         if not any(
@@ -196,7 +198,7 @@ def _details(explanation: ExplanationValues, design: Design, bounds: Bounds) -> 
             continue
         detail = _detail(total, study)
         sections.append(_waterfall(explanation, total, bounds, detail))
-        if remark := study.remark(total, explanation.metrics, design):
+        if remark := presentation.remark(total, explanation.metrics, design):
             sections.append(Line(remark, show=detail))
     sections.append(_operators(explanation))
     if explanation.phases:
@@ -251,7 +253,7 @@ def _operators(explanation: ExplanationValues) -> Table:
         Column("FLOP/B", "intensity", digits),
     ]
     names = [Column("of", "section", left=True), Column("operator", "name", _words, left=True)]
-    title = f"operators: {explanation.study.operators_of}"
+    title = f"operators: {presentation_of(explanation.study).operators_of}"
     return Table("operators", [*names, *passes, *work], explanation.operators, title, "operators", keys=2)
 
 

@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
+#: All words: by axis, and by kind of study (``words.toml``).
+WORDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+
 #: Leaf of the mapping → its letters, in the order of columns.
-LETTERS = {
-    "tp": "tp",
-    "pp": "pp",
-    "dp": "dp",
-    "cp": "cp",
-    "micro_batch": "mb",
-    "virtual_stages": "v",
-}
+LETTERS: dict[str, str] = WORDS["letters"]
 
 #: Axis → its heading, in the order of the columns; other axes keep their names.
-SHORT = {
-    **LETTERS,
-    "schedule": "schedule",
-    "recompute": "recompute",
-    "recompute_share": "recompute share",
-    "zero_stage": "zero",
-    "sequence_parallel": "sp",
-    "overlap_dp": "overlap dp",
-    "overlap_tp": "overlap tp",
-    "dp_replicate": "copies",
-    "offload_weights": "offload w",
-    "offload_activations": "offload a",
-    "offload_optimizer": "offload o",
-}
+SHORT: dict[str, str] = LETTERS | WORDS["axes"]
 
 #: Metrics in per cent.
-IN_PER_CENT = (
-    "mfu",
-    "mfu_causal",
-    "hfu",
-    "fits_probability",
-    "goodput_fraction",
-    "prefill_share",
-    "availability",
-    "share_in_time",
-)
+IN_PER_CENT: tuple[str, ...] = tuple(WORDS["in_per_cent"])
 
 
 def label_text(name: str, value: Any) -> str:

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 import dse
 from dse.cli import app
 from dse.designs.priced import stands_in_for_dies, stands_in_for_price, unpriced, without_dies
-from dse.doors.study import carbon_assumption, price_assumption
 from dse.sweep import execute, from_text, plan
 from dse.sweep.results import prices
 from dse.types import Emissions, Prices
+from dse.views.studies.notes import carbon_assumption, price_assumption
 from tests.unit.sweep import toy
 
 SWEEP = """

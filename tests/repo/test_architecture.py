@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 #: What stands behind a door is asked of the study, here by all that must work for any kind of it.
 _BEHIND_DOORS = (
     "dse.doors.evaluation", "dse.doors.serving", "dse.doors.study_training", "dse.doors.study_serving",
-    "dse.types.Metrics", "dse.types.ServingMetrics", "dse.types.metrics.Metrics", "dse.types.serving.ServingMetrics",
+    "dse.types.Metrics", "dse.types.ServingMetrics", "dse.types.metrics.Metrics", "dse.types.metrics.ServingMetrics",
     "dse.types.Infeasible",
     "dse.types.choices.Infeasible", "dse.types.INFEASIBLE_MEANING", "dse.model.layout", "dse.model.work",
     "dse.model.parallel", "dse.model.steps", "dse.model.accounts", "dse.model.serving",

@@ -23,6 +23,7 @@ from dse.spec.axes import RANGE_KEYS, RULES
 from dse.spec.codesign import Budget, CodesignSection
 from dse.spec.continuous import ContinuousAxis
 from dse.types import Recompute, choice_name
+from dse.views.studies import presentation_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -281,11 +282,15 @@ def test_the_types_that_are_read_are_on_the_page():
 def test_the_glossary_has_every_word_of_tables():
     """Parts of a mapping, kinds of recompute, modes of keep, columns of tables of designs, confidences."""
     marked = set(re.findall(r"`([^`\n]+)`", (DOCS / "glossary.md").read_text(encoding="utf-8") + REFERENCE))
+    presentation = presentation_of(TRAINING)
     words = {path.rpartition(".")[2] for path in all_leaves() if path.startswith("mapping.")}
     words |= {choice_name(one) for one in Recompute}
-    words |= {mode if mode != "top" else "top:K" for mode in output.KEEP_MODES} | {*TRAINING.time_columns, *CONFIDENCES}
-    words |= {one.metric for one in TRAINING.table_columns} | {
-        one.heading for one in TRAINING.table_columns if one.style != "percent"
+    words |= {mode if mode != "top" else "top:K" for mode in output.KEEP_MODES} | {
+        *presentation.time_columns,
+        *CONFIDENCES,
+    }
+    words |= {one.metric for one in presentation.columns} | {
+        one.heading for one in presentation.columns if one.style != "percent"
     }
     assert words <= marked, words - marked
 

@@ -143,9 +143,10 @@ def _read_trace(path: Path, request: DesignRequest, count: int | None) -> tuple[
 def _memory_text(design: Design, closed_form: Mapping[str, float]) -> str:
     """Return the numbers of a design without memory for a cache, "" for others."""
     from dse.doors import SERVING
+    from dse.views.studies import presentation_of
 
     lacks_memory = int(closed_form["infeasible_reason"]) & int(SERVING.memory_reasons)
-    return SERVING.reason_numbers(design, closed_form)["memory"] if lacks_memory else ""
+    return presentation_of(SERVING).reason_numbers(design, closed_form)["memory"] if lacks_memory else ""
 
 
 def _closed_form_figures(closed_form: dict[str, float]) -> dict[str, float]:

@@ -18,7 +18,7 @@ import dse
 from dse.designs import all_leaves, leaf_value
 from dse.errors import InputError
 from dse.lab.page.lines import Lines
-from dse.lab.page.parts import parts_of
+from dse.lab.page.parts import styled_parts
 from dse.lab.page.table import DesignTable, PageColumn
 
 
@@ -78,9 +78,9 @@ def _totals(table: DesignTable, column_indices: dict[str, int]) -> list[dict[str
     """Return the column index of each total with those of its parts that the results have, JSON-ready."""
     totals = []
     for total in table.study.totals:
-        names = [name for name in table.study.parts(total) if name in column_indices]
+        names = {name: part for name, part in table.study.parts(total).items() if name in column_indices}
         if total in column_indices and names:
-            parts = [part | {"column": column_indices[part["name"]]} for part in parts_of(names, f"{total}_")]
+            parts = [part | {"column": column_indices[part["name"]]} for part in styled_parts(names)]
             totals.append({"column": column_indices[total], "parts": parts})
     return totals
 

@@ -20,7 +20,7 @@ from dse.doors.study import more_is_better
 from dse.errors import InputError
 from dse.io import setting
 from dse.io.quantities import DISPLAY_UNITS, capacity_scale, scale
-from dse.lab.page.parts import parts_of
+from dse.lab.page.parts import styled_parts
 from dse.lab.page.program import LiveModel, model_of
 from dse.measured.uncertainty.intervals import has_interval
 from dse.measured.uncertainty.parts import quantile
@@ -28,6 +28,7 @@ from dse.measured.uncertainty.posterior import Choice, posteriors
 from dse.measured.uncertainty.spreads import spreads_of, total_deviation
 from dse.types import Design, Emissions, Load, Prices, choice_name
 from dse.views.explanation import continuous_leaves
+from dse.views.studies import presentation_of
 from dse.views.words import IN_PER_CENT
 
 #: Leaves shown first, where a design has them.
@@ -125,7 +126,7 @@ def document(start: Start) -> dict[str, Any]:
         "metrics": {name: _metric(study, name) for name in study.units},
         "headline": headline,
         "totals": [_total(study, total) for total in study.totals],
-        "bounds": parts_of([*model.outputs["bounds"]], ""),
+        "bounds": styled_parts({name: f"bound_by_{name}" for name in model.outputs["bounds"]}),
         "shown": _initial_view(study, [about["name"] for about in leaves if about["read"]]),
         "written": DISPLAY_UNITS,
         "memory": study.memory,
@@ -133,7 +134,7 @@ def document(start: Start) -> dict[str, Any]:
         "noStep": study.no_step_bits,
         "holds": [name for name in study.units if study.is_valid_without_step(name)],
         "follows": _derived_degree(model, study),
-        "operatorsOf": study.operators_of,
+        "operatorsOf": presentation_of(study).operators_of,
         "intervals": _intervals(study, design, names, [*headline, *study.totals]),
         "command": _command(study, names),
         "stated": dict(names.stated),
@@ -162,7 +163,7 @@ def with_money(design: Design) -> Design:
 
 def _headline(study: Study, metrics: Mapping[str, float]) -> list[str]:
     """Return the names of the metrics in the headline."""
-    names = [*study.headline(metrics), *_EXTRA_HEADLINE]
+    names = [*presentation_of(study).headline(metrics), *_EXTRA_HEADLINE]
     return [name for name in dict.fromkeys(names) if name in study.units]
 
 
@@ -279,7 +280,7 @@ def _metric(study: Study, name: str) -> dict[str, Any]:
 
 def _total(study: Study, total: str) -> dict[str, Any]:
     """Return the name of a total with its parts, JSON-ready."""
-    return {"name": total, "parts": parts_of(study.parts(total), f"{total}_")}
+    return {"name": total, "parts": styled_parts(study.parts(total))}
 
 
 # --- intervals --------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from dse.views.plot.style import part
 
@@ -10,21 +10,19 @@ from dse.views.plot.style import part
 _COLOURS = ("#0e306e", "#c94804", "#1476de", "#076344", "#a6905e", "#589abc", "#7a3b69", "#5f6b2d", "#6d7270")
 
 
-def parts_of(names: Sequence[str], prefix: str) -> list[dict[str, str]]:
+def styled_parts(part_names: Mapping[str, str]) -> list[dict[str, str]]:
     """Return ``name``, ``label`` and ``colour`` (hexadecimal) of each part of a total.
 
     Args:
-        names: metrics of the parts.
-        prefix: with which they begin; empty for what bounds a time.
+        part_names: metric → name of the part, or what bounds a time → ``bound_by_`` it.
     """
     parts, used_colours = [], set[str]()
-    for i, name in enumerate(names):
-        look = part(name.removeprefix(prefix) if prefix else f"bound_by_{name}")
+    for i, (name, part_name) in enumerate(part_names.items()):
+        look = part(part_name)
         free = (
             colour for colour in (look.colour, *_COLOURS[i:], *_COLOURS) if colour not in {*used_colours, "#6d7270"}
         )
         colour = next(free, look.colour)
         used_colours.add(colour)
-        label = look.label if prefix else look.label.removeprefix("bound by ")
-        parts.append({"name": name, "label": label, "colour": colour})
+        parts.append({"name": name, "label": look.label.removeprefix("bound by "), "colour": colour})
     return parts

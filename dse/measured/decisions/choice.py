@@ -297,7 +297,7 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
         (goal.expression.text for goal in grid.spec.objectives),
         study.totals,
         study.front_axes or (),
-        (column.metric for column in study.table_columns),
+        study.main_metrics,
     )
     names = dict.fromkeys(name for group in name_groups for name in group if name in grid.spec.metrics)
     posterior_by_metric = posteriors(choices, [name for name in names if has_interval(name, study)], study)

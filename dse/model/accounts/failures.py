@@ -342,6 +342,5 @@ def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: 
         checkpoint_stall=lost.checkpointing * lost.interval,
         checkpoint_interval=lost.interval,
         goodput_fraction=trained / total,
-        run_time_with_failures=total,
-        **{f"run_time_with_failures_{part}": value for part, value in parts.items()},
+        run_time_with_failures=(total, parts),
     )

@@ -5,7 +5,7 @@ Embodied and operational emissions are kg of CO2 (ACT: Gupta et al., ISCA 2022).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -99,9 +99,9 @@ _HOUR = 3600.0
 
 
 class Account(NamedTuple):
-    """Metrics of money and carbon, and their rates per second."""
+    """Metrics of money and carbon (those with parts as total and parts), and their rates per second."""
 
-    metrics: dict[str, Scalar]
+    metrics: dict[str, Any]
     running_costs: Spending
     emitted: EmissionRates
 
@@ -131,16 +131,13 @@ def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> A
     rate, total = running_costs.total, total_capital.total
     metrics = dict(
         device_price=price,
-        device_cost=costs.total,
-        **{f"device_cost_{part}": value for part, value in costs._asdict().items()},
-        capital_cost=total,
-        **{f"capital_cost_{part}": value for part, value in total_capital._asdict().items()},
+        device_cost=(costs.total, costs),
+        capital_cost=(total, total_capital),
         tco_per_year=rate * (prices.in_use * YEAR),
         cost_per_device_hour=_HOUR * rate * reciprocal(devices),
         tokens_per_cost=tokens * reciprocal(rate),
         tokens_per_second_per_dollar=tokens * reciprocal(total),
-        device_carbon=embodied.total,
-        **{f"device_carbon_{part}": value for part, value in embodied._asdict().items()},
+        device_carbon=(embodied.total, embodied),
     )
     return Account(metrics, running_costs, emissions_per_second)
 
@@ -153,12 +150,12 @@ def spare_devices(system: System) -> Scalar:
     return jnp.where(reliability.spares < UNLIMITED, reliability.spares, 0.0) * reliability.node_devices
 
 
-def integrate(each_second: Spending | EmissionRates, seconds: Scalar) -> dict[str, Scalar]:
-    """Return key → amount over ``seconds`` (USD or kg): total under the empty key, a part under ``_<part>``.
+def integrate(each_second: Spending | EmissionRates, seconds: Scalar) -> tuple[Scalar, dict[str, Scalar]]:
+    """Return (total, part → amount) over ``seconds``, in USD or kg.
 
     Args:
         each_second: amounts per second by part.
         seconds: duration, s.
     """
-    parts = {f"_{name}": seconds * value for name, value in each_second._asdict().items()}
-    return {"": sum(parts.values()), **parts}
+    parts = {part: seconds * value for part, value in each_second._asdict().items()}
+    return sum(parts.values()), parts

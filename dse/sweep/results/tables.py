@@ -68,7 +68,7 @@ def best_table(rows: DesignRows, count: int, by: str | None) -> pd.DataFrame:
     best = best[np.isfinite(scores[best])]
     columns = {name: rows.column(name)[best] for name in rows.labels}
     labels = {name: values for name, values in columns.items() if len(best) == 1 or (values != values[0]).any()}
-    main = [column.metric for column in rows.study.table_columns if column.metric in rows.metrics]
+    main = [name for name in rows.study.main_metrics if name in rows.metrics]
     objective = str(rows.results.attrs.get("objective", ""))
     first = by if by is not None else objective if objective in rows.metrics else rows.study.objective
     metrics = {name: rows.column(name)[best] for name in dict.fromkeys([first, *main]) if name in rows.metrics}

@@ -22,6 +22,7 @@ from dse.sweep import open_results
 from dse.sweep.results.schema import version
 from dse.views.difference.matching import MatchedDesigns, match
 from dse.views.difference.side import Side
+from dse.views.studies import presentation_of
 
 #: Attributes of a file on its computation, besides specification and catalogue.
 CIRCUMSTANCES = (
@@ -187,7 +188,7 @@ def _included_parts(sides: tuple[Side, Side]) -> tuple[IncludedPart, ...]:
     return tuple(
         IncludedPart(part, total, side)
         for side, (side_without, side_with) in enumerate((sides, sides[::-1]))
-        for part, total in side_with.study.divided_from.items()
+        for part, total in presentation_of(side_with.study).divided_from.items()
         if part in side_with.metrics and part not in side_without.metrics
         if total in side_with.metrics and total in side_without.metrics and side_without.is_undivided(total)
     )

@@ -105,11 +105,10 @@ def _machine_bounds(results: xr.Dataset) -> Figure:
     variables = list(dict.fromkeys([total, *ranking_variables(results), "feasible"]))
     dataset = results[variables].load() if "mapping" in results[total].dims else results
     parts = {
-        f"{total}_{name}": (time.dims, seconds.reshape(time.shape))
+        name: (time.dims, seconds.reshape(time.shape))
         for name, seconds in _seconds_by_bound(best_mappings(dataset), rows, time.size).items()
     }
-    total_parts = [name for name in grid.points.data_vars if str(name).startswith(f"{total}_")]
-    return draw_shares(grid._replace(points=grid.points.drop_vars(total_parts).assign(parts)))
+    return draw_shares(grid._replace(points=grid.points.assign(parts), parts={name: name for name in parts}))
 
 
 def _mapping_bounds(results: xr.Dataset) -> Figure:

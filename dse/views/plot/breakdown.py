@@ -32,6 +32,7 @@ from dse.views.plot.style import (
     style,
     text_width,
 )
+from dse.views.studies import presentation_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -292,7 +293,7 @@ def _second_metric_texts(
     columns: Columns, rows: list[int], figure: Figure | SubFigure, inches: float
 ) -> tuple[list[str], str]:
     """Return a text of the second metric per bar, and a heading ("" if the first bar has room for the name)."""
-    metric = columns.study.secondary_metric
+    metric = presentation_of(columns.study).secondary_metric
     if metric is None:
         return [""] * len(rows), ""
     values = columns.second_metric[rows].tolist()

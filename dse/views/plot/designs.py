@@ -13,6 +13,7 @@ from dse.sweep.results.ranking import is_work, ranking
 from dse.sweep.results.schema import cautions, is_number_of_name
 from dse.sweep.results.singles import flat_values, is_search, nothing_feasible, single_designs
 from dse.views.plot.style import HEADINGS, heading, pair
+from dse.views.studies import presentation_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -85,6 +86,7 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
     ]
     name_by_heading = {heading(name): name for name in axis_names}
     name_by_heading |= {HEADINGS[name]: name for name in HEADINGS if name in results and results[name].dims}
+    secondary = presentation_of(study).secondary_metric
     memory, reason = values_of(study.memory), values_of("infeasible_reason") if "infeasible_reason" in results else None
     time, ranked = values_of(total), ranking(results)
     scores = ranked.scores.values.ravel()
@@ -96,10 +98,10 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         scores=scores,
         objective=ranked.objective,
         memory=memory,
-        second_metric=values_of(study.secondary_metric.metric) if study.secondary_metric else np.zeros(template.size),
+        second_metric=values_of(secondary.metric) if secondary else np.zeros(template.size),
         feasible=values_of("feasible").astype(bool) & is_finite,
         memory_alone=np.zeros(template.size, bool) if reason is None else (reason == _MEMORY) & is_finite,
-        parts={name.removeprefix(f"{total}_"): values_of(name) for name in study.parts(total) if name in results},
+        parts={part: values_of(name) for name, part in study.parts(total).items() if name in results},
         labels={title: values_of(name) for title, name in name_by_heading.items()},
         units={title: str(results[name].attrs.get("units", "1")) for title, name in name_by_heading.items()},
         group_headings=(*map(heading, axis_names), *(n for n in ("tp", "pp") if n in name_by_heading)),
@@ -155,7 +157,8 @@ def check_results(results: xr.Dataset, *extra: str) -> Study:
         InputError: for a missing variable, and for results without a design.
     """
     study = study_of_metrics(results)
-    second_metric = study.secondary_metric.metric if study.secondary_metric else study.objective
+    secondary = presentation_of(study).secondary_metric
+    second_metric = secondary.metric if secondary else study.objective
     required = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, second_metric, "feasible", *extra)))
     for name in required:
         if name not in results:

@@ -28,6 +28,7 @@ class Machines(NamedTuple):
     study: Study
     objective: str  # that ranks the machines, in words
     cautions: list[str]  # what to know of the designs, a line each
+    parts: Mapping[str, str]  # variable → name of the part of the first total
 
     @property
     def time(self) -> xr.DataArray:
@@ -125,7 +126,8 @@ def machines(results: xr.Dataset) -> Machines:
         raise designs.nothing_feasible()
     best = {str(name): int(place) for name, place in ranked.scores.argmin(...).items()}
     title = designs.full_title(results)
-    return Machines(points, axes, best, title, study, ranked.objective, cautions(results.attrs))
+    parts = {name: part for name, part in study.parts(study.totals[0]).items() if name in points}
+    return Machines(points, axes, best, title, study, ranked.objective, cautions(results.attrs), parts)
 
 
 def best_mappings(results: xr.Dataset) -> xr.Dataset:

@@ -122,13 +122,11 @@ def bar_positions(grid: Machines, name: str) -> list[int]:
 def _part_shares(grid: Machines, name: str) -> dict[str, np.ndarray]:
     """Return part of the step time → its share (0 to 1) at each position of an axis, 0 where nothing fits."""
     line, total = grid.slice_along(name), grid.study.totals[0]
-    parts: dict[str, np.ndarray] = {}
-    for variable in map(str, line.data_vars):
-        if variable.startswith(f"{total}_"):
-            part = variable.removeprefix(f"{total}_")
-            part = _TOGETHER.get(part, part)
-            parts[part] = parts.get(part, 0.0) + (line[variable] / line[total]).fillna(0.0).values
-    return parts
+    shares: dict[str, np.ndarray] = {}
+    for variable, part in grid.parts.items():
+        part = _TOGETHER.get(part, part)
+        shares[part] = shares.get(part, 0.0) + (line[variable] / line[total]).fillna(0.0).values
+    return shares
 
 
 def _visible_parts(grid: Machines) -> list[str]:

@@ -10,6 +10,7 @@ from dse.doors import TRAINING, ScalarFunction, evaluate
 from dse.errors import InputError
 from dse.types import Design, Infeasible, Schedule
 from dse.types.trees import tree_map
+from dse.views.studies import presentation_of
 from dse.views.trace.orders import PipelineOrders, pipeline_orders
 from dse.views.trace.timeline import Durations, Timeline, simulate
 
@@ -92,7 +93,7 @@ def _check_schedule(design: Design) -> None:
     """Raise an InputError where layers or batch cannot be divided as the mapping says."""
     reasons = int(evaluate(design).infeasible_reason) & int(_NO_SCHEDULE)
     for name in TRAINING.reasons_in(reasons):
-        numbers = TRAINING.reason_numbers(design, {"peak_memory": 0.0, "host_memory": 0.0})
+        numbers = presentation_of(TRAINING).reason_numbers(design, {"peak_memory": 0.0, "host_memory": 0.0})
         raise InputError("trace", numbers[name], TRAINING.reason_meanings[name], "dse evaluate lists all reasons")
 
 

@@ -14,6 +14,7 @@ from dse.doors import TRAINING
 from dse.model import missing_capabilities
 from dse.model.capabilities import required_capabilities
 from dse.types import Capabilities, Infeasible
+from dse.views.studies import presentation_of
 from tests.designs import designs, make_design
 from tests.programs import metrics_of
 
@@ -53,7 +54,7 @@ def test_what_a_stack_lacks_cannot_run_and_costs_nothing_else(name):
     assert not unable.feasible
     for field in ("step_time", "peak_memory", "energy_per_step"):
         assert getattr(able, field) == getattr(unable, field)
-    assert name in TRAINING.reason_numbers(less, vars(unable))["stack_lacks"]
+    assert name in presentation_of(TRAINING).reason_numbers(less, vars(unable))["stack_lacks"]
     plain = with_stack(make_design(), **{name: least})
     assert not int(metrics_of(plain).infeasible_reason) & Infeasible.stack_lacks, "a plain mapping asks for nothing"
 

@@ -12,7 +12,7 @@ from dse import types
 from dse.designs import catalog, leaf, replace
 from dse.doors import ScalarFunction
 from dse.doors.evaluation import evaluate
-from dse.views.explanation import continuous_leaves, elasticities
+from dse.views.explanation import continuous_leaves, explain
 
 METRICS = ("step_time", "energy_per_step")
 ACCELERATOR = "system.accelerator"
@@ -92,7 +92,7 @@ def test_every_slope_is_a_one_sided_difference(name):
 
 
 def elasticity(design, ending, metric="step_time"):
-    found = elasticities(design, metric)
+    found = explain(design, metric).elasticities
     return next((e.elasticity for e in found if e.parameter == ending), 0.0)
 
 

@@ -267,7 +267,7 @@ def test_elasticities_are_of_the_objective_as_it_is_named():
     (mapping, best), *_ = codesign.best_mappings(problem, at)
     design = dse.designs.leaves.replace(problem.inner.grid.base, chip | problem.inner.values(0, mapping))
     assert best == pytest.approx(float(dse.evaluate(design).tokens_per_second), rel=1e-4)
-    explained = {row.parameter: row.elasticity for row in explanation.elasticities(design, "tokens_per_second")}
+    explained = {row.parameter: row.elasticity for row in explanation.explain(design, "tokens_per_second").elasticities}
     compared = [path for path in found if abs(found[path].elasticity) > 1e-2]
     assert len(compared) > 5
     for path in compared:

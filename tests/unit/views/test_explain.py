@@ -15,7 +15,7 @@ from dse.cli import app
 from dse.designs import all_leaves, leaf, leaf_path, replace, short_name
 from dse.types import INFEASIBLE_MEANING, Infeasible
 from dse.views import explain
-from dse.views.explanation import continuous_leaves, elasticities
+from dse.views.explanation import continuous_leaves
 from tests.designs import make_design
 from tests.programs import metrics_of
 
@@ -100,7 +100,7 @@ def test_elasticities_come_largest_first(explained):
 
 def test_throughput_has_the_opposite_elasticities(design, explained):
     time = {e.parameter: e.elasticity for e in explained.elasticities[:5]}
-    rate = {e.parameter: e.elasticity for e in elasticities(design, "tokens_per_second")}
+    rate = {e.parameter: e.elasticity for e in dse.explain(design, "tokens_per_second").elasticities}
     assert {name: -value for name, value in time.items()} == pytest.approx({n: rate[n] for n in time}, abs=1e-4)
 
 

@@ -13,7 +13,6 @@ import pytest
 import dse
 from dse.designs import all_leaves, leaf, replace
 from dse.doors import TRAINING
-from dse.doors.study_training import _training_failures
 from dse.errors import InputError
 from dse.model.accounts.failures import (
     CheckpointTimes,
@@ -30,6 +29,8 @@ from dse.model.work.convergence import critical_batch
 from dse.spec.sweep import from_text
 from dse.types import Convergence, Infeasible, Reliability
 from dse.types.fields import LARGEST, SMALLEST
+from dse.views.studies import presentation_of
+from dse.views.studies.training import _failures_text
 from tests.unit.sweep.toy import sweep
 
 DAY, HOUR = 86400.0, 3600.0
@@ -234,11 +235,11 @@ def test_a_checkpoint_of_64_devices_takes_minutes_and_says_of_which_storage():
     assert float(found.checkpoint_bytes) == pytest.approx(966e9, rel=0.01)
     assert float(found.checkpoint_time) == pytest.approx(644.0, rel=0.02)
     values = {name: float(getattr(found, name)) for name in TRAINING.group("run") | {"run_time", "step_time"}}
-    told = _training_failures(values, design)
+    told = _failures_text(values, design)
     assert "(storage of 1.50 GB/s, the default for 64 devices)" in told
     stated = dse.design("llama-2-70b", "selene", n_devices=64, tp=8, pp=8, storage_bandwidth=250e9)
-    assert "(storage of 250 GB/s)" in _training_failures(values, stated)
-    assert "storage" not in _training_failures(values, replace(stated, {f"{RELIABILITY}.checkpoint": 2.0}))
+    assert "(storage of 250 GB/s)" in _failures_text(values, stated)
+    assert "storage" not in _failures_text(values, replace(stated, {f"{RELIABILITY}.checkpoint": 2.0}))
 
 
 # --- laws -----------------------------------------------------------------------------------------------------
@@ -422,7 +423,7 @@ def test_a_kind_of_checkpoint_is_an_axis():
 
 
 def test_one_design_is_told_with_its_failures():
-    told = TRAINING.remark("run_time_with_failures", vars(dse.evaluate(llama())), llama())
+    told = presentation_of(TRAINING).remark("run_time_with_failures", vars(dse.evaluate(llama())), llama())
     assert told.startswith(
         "Effective training time: 92.2 %, in which slow nodes and congestion lengthen steps by 9.6 %. "
         "Mean time between failures: 3 h 5 min"
@@ -437,7 +438,7 @@ def test_one_design_is_told_with_its_failures():
 def test_the_interval_is_told_in_whole_steps(interval, told):
     metrics = {name: float(value) for name, value in vars(dse.evaluate(llama())).items()}
     metrics |= {"step_time": 9.75, "checkpoint_interval": interval}
-    assert f" s {told}, stall" in TRAINING.remark("run_time_with_failures", metrics, llama())
+    assert f" s {told}, stall" in presentation_of(TRAINING).remark("run_time_with_failures", metrics, llama())
 
 
 def test_no_interval_is_shorter_than_a_step():

@@ -35,12 +35,12 @@ from dse import types
 from dse.designs import all_leaves, catalog, leaf, replace
 from dse.designs.records import CHIP
 from dse.doors import TRAINING
-from dse.doors.study import chip_share_excess
 from dse.measured.kernels.formulas import gemm_of
 from dse.model.machine import technology
 from dse.model.machine.kernel_power import gemm_power
 from dse.model.machine.power import voltage
 from dse.types import GENERATED, Infeasible, Precision
+from dse.views.studies.notes import chip_share_excess
 from tests.conftest import slow
 from tests.designs import ACCELERATOR, make_design
 from tests.programs import by_numpy, slopes_by_numpy
