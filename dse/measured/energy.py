@@ -7,6 +7,7 @@ layers). Each row becomes relative time, power and energy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,14 +20,14 @@ from dse.measured import serving
 from dse.measured.names import resolve_accelerator
 from dse.measured.prediction import Prediction, TableKind, evaluate_many
 from dse.measured.serving_rows import has_energy
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, positive_number, raise_skip
+from dse.measured.table import KIND_ROWS, Case, Meaning, Measurement, Row, Skip, group_rows, positive_number
 from dse.types import Design
 
-#: Column that identifies tables of such studies.
+#: Column of the power limit in W, which identifies tables of such studies.
 KEY_COLUMN = "power_limit_W"
 
 #: Metrics of every row.
-METRICS = ("relative_time", "relative_power", "relative_energy")
+METRICS: Sequence[str] = KIND_ROWS["energy"]["metrics"]
 
 #: Path of the leaf that a clock study varies.
 CLOCK = "system.accelerator.power.clock"
@@ -55,7 +56,7 @@ class RelativeStudy(NamedTuple):
     has_clock_designs: bool  #: whether there is one design per clock, else (own, reference)
 
 
-def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
+def read(rows: list[Row]) -> list[Case]:
     """Return the configurations of a table: studies in order, then serving rows."""
     groups = [group for group in group_rows(rows) if not has_energy(group[0])]
     references: dict[tuple[str, ...], list[Row]] = {}
@@ -64,21 +65,19 @@ def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
         if _rank(group[0]) > _rank(reference[0]):
             references[_group(group[0])] = group
     studies = [_case(group, references[_group(group[0])]) for group in groups]
-    return studies + [case for case in serving.KIND.read(columns, rows) if has_energy(case.row)]
+    return studies + [case for case in serving.read(rows) if has_energy(case.row)]
 
 
 def _case(rows: list[Row], reference: list[Row]) -> Case:
     """Return rows of a run as a case with relative figures and their study, or with a reason to skip it."""
+    study: RelativeStudy | Skip
     try:
         reader = next((r for source, r in _READERS.items() if rows[0].source.startswith(source)), None)
         if reader is None:
             raise Skip("no study of energy that is known", rows[0].source)
         study, figures = reader(rows, reference)
     except Skip as skip:
-        missing_figures = (
-            Measurement(r, r.get("metric"), Meaning(r.get("metric"), r.get("metric")), np.nan) for r in rows
-        )
-        return Case(tuple(rows), tuple(missing_figures), "energy", skip)
+        study, figures = skip, [(row, row.get("metric"), math.nan) for row in rows]
     measurements = (
         Measurement(row, row.get("metric"), Meaning(metric, metric), value) for row, metric, value in figures
     )
@@ -250,12 +249,4 @@ def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:
 
 _READERS = {"Zeus_power_trace": read_power_limit, "Froening_A30_DVFS": read_clocks}
 
-KIND = TableKind(
-    "energy",
-    TRAINING,
-    lambda columns: KEY_COLUMN in columns,
-    read,
-    lambda case, _: raise_skip(case.payload),
-    predict,
-    lambda case: METRICS,
-)
+KIND = TableKind("energy", TRAINING, predict, read=read)

@@ -75,22 +75,16 @@ def cells_of(
     return cells | ({"n_gpus": str(n_devices)} if n_devices else {})
 
 
-def fill_rows(
-    columns: Sequence[str], rows: Sequence[Row], cells: Mapping[str, str], kind: str
-) -> tuple[list[str], list[Row]]:
-    """Return the columns and rows of a table with its empty cells filled by ``cells``.
+def fill_rows(rows: Sequence[Row], cells: Mapping[str, str], kind: str) -> list[Row]:
+    """Return the rows of a table with its empty cells filled by ``cells``, new columns last.
 
     A cell is empty where none of the names of its column (``n_gpus``, ``n_devices``) has a text; a system is stated by
     the device of a row too, where it has another accelerator.
 
     Args:
-        columns: of the table.
         rows: of the table.
         cells: column → text, as :func:`cells_of` has them.
         kind: of the table: a name of :data:`dse.measured.KINDS`.
-
-    Returns:
-        (columns, rows); new columns stand last.
 
     Raises:
         InputError: for a column that no row may take from a command, for a value that all rows contradict, and for
@@ -101,7 +95,7 @@ def fill_rows(
     """
     cells = {column: text.strip() for column, text in cells.items() if text.strip()}
     if not cells:
-        return [*columns], [*rows]
+        return [*rows]
     file = rows[0].file
     if kind not in _KINDS:
         raise InputError(
@@ -117,8 +111,7 @@ def fill_rows(
             if not row_text:
                 row_values[name] = text
         _tell_others(file, name, text, row_texts)
-    filled = [dataclasses.replace(row, cells=row_values) for row, row_values in zip(rows, values, strict=True)]
-    return [*columns, *(name for name in cells if name not in columns)], filled
+    return [dataclasses.replace(row, cells=row_values) for row, row_values in zip(rows, values, strict=True)]
 
 
 def is_same_value(column: str, first: str, second: str) -> bool:

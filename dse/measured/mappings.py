@@ -12,7 +12,7 @@ from dse.designs.catalog import EXPERTS_LEFT_OPEN
 from dse.errors import nearest
 from dse.io import counted
 from dse.measured.cells import Cells
-from dse.measured.table import Skip
+from dse.measured.table import KIND_ROWS, Skip
 from dse.model.divisibility import fault, keeps, splits_hidden
 from dse.model.schedules import CHUNKS
 from dse.types import (
@@ -30,14 +30,8 @@ from dse.types import (
     weight_only_format,
 )
 
-PRECISIONS = {
-    "bf16": "bf16", "te-bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16",
-    "fp8": "fp8", "te-fp8": "fp8", "fp8-cs": "fp8", "fp8-ds": "fp8", "fp8-tensor": "fp8", "fp8-tensorwise": "fp8",
-    "fp8-row": "fp8_row", "fp8-rowwise": "fp8_row", "fp8_row": "fp8_row", "fp8_block": "fp8_block",
-    "fp8-block": "fp8_block", "fp8-sc": "fp8_block", "fp8-mx": "mxfp8", "fp8-subchannel/mx": "mxfp8", "mxfp8": "mxfp8",
-    "fp32": "fp32", "tf32": "tf32", "fp4": "fp4", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "int8": "int8", "int4": "int4",
-    "aqt": "int8", "aqt-int8": "int8",
-}  # fmt: skip
+#: Name in tables → recipe of matrix products.
+PRECISIONS = {name: recipe for recipe, names in KIND_ROWS["recipes"].items() for name in names}
 
 #: Limits of the search: micro-batches are powers of two, tp stays within a node.
 LARGEST_MICRO_BATCH, LARGEST_TP, LARGEST_PP, LARGEST_STAGES = 64, 8, 64, 128

@@ -37,13 +37,7 @@ def rules(kind: str) -> tuple[RowRule, ...]:
     Args:
         kind: table of ``rules.toml``.
     """
-    return tuple(_rule(**fields) for fields in _document()[kind])
-
-
-@functools.cache
-def _document() -> dict[str, Any]:
-    """Return ``rules.toml`` as kind → its entries."""
-    return toml.parse(FILE.read_text(encoding="utf-8"), str(FILE))
+    return tuple(_rule(**fields) for fields in toml.package_rows(FILE)[kind])
 
 
 def _rule(where: Mapping[str, str], **fields: Any) -> RowRule:

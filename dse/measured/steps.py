@@ -10,23 +10,10 @@ import numpy as np
 from dse.doors import TRAINING, Study
 from dse.measured.completion import Candidates, complete
 from dse.measured.prediction import Prediction, TableKind, evaluate_many
-from dse.measured.table import Case, Skip, cases_of, step_figures
+from dse.measured.table import Case, Skip
 from dse.types import Design, Mapping, Recompute
 
 _GIB = 2.0**30
-
-#: Metrics written as ``pred_<metric>`` columns.
-METRICS = (
-    "step_time",
-    "tokens_per_second",
-    "tokens_per_second_per_device",
-    "peak_memory",
-    "peak_memory_state",
-    "peak_memory_activations",
-    "mfu",
-    "mfu_causal",
-    "hfu",
-)
 
 
 def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> list[Prediction]:
@@ -139,12 +126,4 @@ def _reason_text(bits: int, study: Study) -> str:
     return "; ".join(study.reason_meanings[name] for name in study.reasons_in(bits & ~int(study.memory_reasons)))
 
 
-KIND = TableKind(
-    "steps",
-    TRAINING,
-    lambda columns: True,
-    lambda columns, rows: cases_of(rows, step_figures, "steps"),
-    complete,
-    predict,
-    lambda case: METRICS,
-)
+KIND = TableKind("steps", TRAINING, predict, complete)

@@ -8,28 +8,11 @@ from dse.measured.kernels.exchanges import INTER_NODE_SUFFIX
 from dse.measured.kernels.kernel import Kernel
 from dse.measured.kernels.platforms import PLATFORMS
 from dse.measured.names import resolve_accelerator
-from dse.measured.table import Row, Skip, nonnegative_number
+from dse.measured.table import KIND_ROWS, Row, Skip, nonnegative_number
 from dse.types import Precision
 
-#: Column found only in tables of one kind → reader of a row.
-KIND_BY_COLUMN = {
-    "latency_sustained_ms": "regimes",
-    "moe_tp_size": "experts",
-    "dispatch_avg_t_us": "exchange",
-    "num_key_value_heads": "attention",
-    "collective": "collective",
-    "num_gpus": "direct",
-    "op": "operator",
-    "k": "gemm",
-}
-
-#: Number formats as the tables name them.
-PRECISIONS = {
-    "bfloat16": Precision.bf16, "bf16": Precision.bf16, "float16": Precision.fp16, "half": Precision.fp16,
-    "fp16": Precision.fp16, "fp8": Precision.fp8, "fp8_static": Precision.fp8, "fp8_block": Precision.fp8_block,
-    "nvfp4": Precision.fp4, "mxfp4": Precision.fp4, "fp4": Precision.fp4, "float32": Precision.fp32,
-    "tf32": Precision.tf32, "int8": Precision.int8,
-}  # fmt: skip
+#: Number format as the tables name it → its code.
+PRECISIONS = {name: Precision[code] for code, names in KIND_ROWS["kernels"]["formats"].items() for name in names}
 
 #: Operations of a collective, in the order of their codes.
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "send_recv")
@@ -45,13 +28,10 @@ def kind_of(columns: Sequence[str]) -> str:
     Args:
         columns: of its header.
     """
-    column_set = set(columns)
-    if (
-        not column_set & {"latency_ms", "latency_sustained_ms", "median_ms", "dispatch_avg_t_us"}
-        or "metric" in column_set
-    ):
-        return ""
-    return next((reader for column, reader in KIND_BY_COLUMN.items() if column in column_set), "")
+    names, rows = set(columns), KIND_ROWS["kernels"]
+    is_of_kernels = names & set(rows["keys"][0]) and not names & set(rows["without"])
+    readers = (reader for column, reader in rows["readers"].items() if column in names)
+    return next(readers, "") if is_of_kernels else ""
 
 
 def read(row: Row, kind: str) -> list[Kernel]:
