@@ -6,15 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from dse.errors import InputError
-from dse.measured.profiles.run import Figure, MeasuredRun, number_text
-
-#: Column → figure of a device; that of the slowest device, with the shares of its time under a limit.
-CLOCK_COLUMNS = {
-    "sm_clock_mhz": "sm_clock",
-    "sm_clock_limit_mhz": "sm_clock_limit",
-    "power_capped": "power_capped",
-    "heat_capped": "heat_capped",
-}
+from dse.measured.profiles.run import CELL_ROWS, Figure, MeasuredRun, number_text
 
 _SECONDS = {"s": 1.0, "ms": 1e-3}
 
@@ -48,7 +40,9 @@ def _add_power(run: MeasuredRun, logs: Sequence[MeasuredRun]) -> None:
     devices = [{figure.metric: figure.value for figure in figures} for log in logs for figures in log.steps.values()]
     mean_power = statistics.fmean(device["device_power"] for device in devices)
     slowest = min(devices, key=lambda device: device.get("sm_clock", float("inf")))
-    run.cells |= {column: number_text(slowest[name]) for column, name in CLOCK_COLUMNS.items() if name in slowest}
+    run.cells |= {
+        column: number_text(slowest[name]) for column, name in CELL_ROWS["clock_columns"].items() if name in slowest
+    }
     for name, value in (cell for log in logs for cell in log.cells.items()):
         if "system" not in run.cells:
             run.cells.setdefault(name, value)

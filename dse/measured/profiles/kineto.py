@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 
 from dse.errors import InputError
 from dse.measured.profiles.kernels import COPY_CLASS, KernelTimes, check_kernel_count, kernel_class, profiled_run
-from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, design_cells, device_slug, number_text, read_blocks
+from dse.measured.profiles.run import (
+    ALLOWED,
+    CELL_ROWS,
+    Figure,
+    MeasuredRun,
+    design_cells,
+    device_slug,
+    number_text,
+    read_blocks,
+)
 
 SIGNATURE = re.compile(rb'"(?:schemaVersion|deviceProperties|traceEvents)"\s*:')
 
@@ -22,10 +31,6 @@ SIGNATURE = re.compile(rb'"(?:schemaVersion|deviceProperties|traceEvents)"\s*:')
 LIMIT, _HEAD, _EVENT = 64 << 30, 16 << 20, 4 << 20
 
 _COLLECTIVE = re.compile(r"ncclDevKernel_([A-Za-z]+?)_|ncclKernel_([A-Za-z]+?)_")
-_BYTES = {"float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1,
-          "int8": 1, "uint8": 1, "double": 8, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}  # fmt: skip
-
-
 STEP = re.compile(r"ProfilerStep#([0-9]{1,15})")
 
 
@@ -37,7 +42,7 @@ def collective_of(name: str, args: Any) -> tuple[str, int, int]:
         "_"
     )
     elements = max((positive_int(metadata.get(key)) for key in ("In msg nelems", "Out msg nelems")), default=0)
-    n_bytes = elements * _BYTES.get(str(metadata.get("dtype", "")).lower(), 0)
+    n_bytes = elements * CELL_ROWS["element_bytes"].get(str(metadata.get("dtype", "")).lower(), 0)
     return kind[:40], n_bytes, positive_int(metadata.get("Group size"))
 
 

@@ -15,30 +15,11 @@ from typing import Any
 
 from dse.errors import ELSEWHERE, InputError, plain
 from dse.io import inputs
-from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, design_cells, number_text, read_blocks
+from dse.measured.profiles.run import ALLOWED, CELL_ROWS, Figure, MeasuredRun, design_cells, number_text, read_blocks
 from dse.tools import values_of
-
-#: Columns that keys of a result may state under the names of any tool, as ``--metadata`` of vLLM does.
-_RESULT_COLUMNS = {
-    "tp": "tp",
-    "pp": "pp",
-    "dp": "dp",
-    "n_devices": "n_gpus",
-    "precision": "precision",
-    "accelerator": "gpu",
-}
 
 #: Requests that engines run together by default; more of them queue, and are a run offline.
 _DEFAULT_BATCH = 256
-
-#: Key of a result in ms → measured name.
-_TIMES = {
-    "mean_ttft_ms": "ttft_mean",
-    "mean_tpot_ms": "tpot_mean",
-    "median_itl_ms": "itl_median",
-    "mean_e2el_ms": "latency_total",
-    "mean_e2e_latency_ms": "latency_total",
-}
 
 
 def read(path: Path) -> list[MeasuredRun]:
@@ -103,7 +84,9 @@ def _client_run(result: Mapping[str, Any]) -> MeasuredRun | None:
     for column, key in {"isl": "total_input_tokens", "osl": "total_output_tokens"}.items():
         if total := _number(result.get(key)):
             run.cells[column] = number_text(total / n_finished)
-    figures = {name: _number(result.get(key)) for key, name in _TIMES.items() if _number(result.get(key))}
+    figures = {
+        name: _number(result.get(key)) for key, name in CELL_ROWS["client"]["times"].items() if _number(result.get(key))
+    }
     latency = figures.get("latency_total") or figures.get("ttft_mean", 0.0) + figures.get("tpot_mean", 0.0) * max(
         float(run.cells.get("osl", 1.0)) - 1.0, 0.0
     )
@@ -135,11 +118,9 @@ def _add_output_rate(run: MeasuredRun, value: Any) -> None:
 
 def _metadata_cells(result: Mapping[str, Any]) -> dict[str, str]:
     """Return column → text of keys that are a number or a name, by the names of any tool."""
-    cells = {}
+    cells, columns = {}, CELL_ROWS["client"]["columns"]
     for key, value in result.items():
-        column = next(
-            (_RESULT_COLUMNS[name] for name in (key, *ELSEWHERE.get(plain(key), ())) if name in _RESULT_COLUMNS), ""
-        )
+        column = next((columns[name] for name in (key, *ELSEWHERE.get(plain(key), ())) if name in columns), "")
         if column and isinstance(value, str | int | float) and str(value).strip() not in ("", "auto"):
             cells[column] = str(value).strip()
     return cells
@@ -169,24 +150,15 @@ def _server_cells(info: Any) -> dict[str, str]:
 
 
 def _genai_perf_run(result: Mapping[str, Any]) -> MeasuredRun | None:
-    """Return the run of a result of GenAI-Perf, None where no times or rates can be read.
-
-    Its inter-token latency is a time per output token.
-    """
-    run = MeasuredRun("genai-perf", "serving", {})
-    names = {"time_to_first_token": "ttft_mean", "inter_token_latency": "tpot_mean", "request_latency": "latency_total"}
-    scales = {"ms": 1.0, "ns": 1e-6, "us": 1e-3, "s": 1e3, "sec": 1e3}
-    for key, name in names.items():
+    """Return the run of a result of GenAI-Perf, None where no times or rates can be read."""
+    run, rows = MeasuredRun("genai-perf", "serving", {}), CELL_ROWS["genai_perf"]
+    for key, name in rows["times"].items():
         value, unit = _mean(result, key)
-        if value and unit in scales:
-            run.peak(Figure(name, value * scales[unit], "ms"))
+        if value and unit in rows["units"]:
+            run.peak(Figure(name, value * rows["units"][unit], "ms"))
     if run.peaks.get("ttft_mean", ("", 0.0))[1] == run.peaks.get("latency_total", ("", 1.0))[1]:
         run.peaks.pop("ttft_mean")  # answers came whole, without streaming
-    keys_by_column = {
-        "isl": ("input_sequence_length", "num_input_token"),
-        "osl": ("output_sequence_length", "num_output_token"),
-    }
-    for column, keys in keys_by_column.items():
+    for column, keys in rows["lengths"].items():
         if value := next((mean for key in keys if (mean := _mean(result, key)[0])), 0.0):
             run.cells[column] = number_text(value)
     _add_output_rate(run, _mean(result, "output_token_throughput")[0])
