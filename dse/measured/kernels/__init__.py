@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dse.doors import TRAINING, Study
-from dse.measured.kernels.formulas import FORMULAS, device_of as device_of, predict, times_or_powers as times_or_powers
+from dse.measured.kernels.devices import PLATFORMS, device_of as device_of
+from dse.measured.kernels.formulas import FORMULAS, predict, times_or_powers as times_or_powers
 from dse.measured.kernels.kernel import METRICS, POWER, TIME, Kernel
-from dse.measured.kernels.platforms import PLATFORMS
 from dse.measured.kernels.readers import kind_of, read
 from dse.measured.prediction import TableKind
 from dse.measured.table import Case, Row, Skip, unnamed_figure

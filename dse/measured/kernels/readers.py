@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dse.measured.kernels.exchanges import INTER_NODE_SUFFIX
+from dse.measured.kernels.devices import INTER_NODE_SUFFIX, KERNEL_ROWS, PLATFORMS
 from dse.measured.kernels.kernel import Kernel
-from dse.measured.kernels.platforms import PLATFORMS
 from dse.measured.names import resolve_accelerator
 from dse.measured.table import KIND_ROWS, Row, Skip, nonnegative_number
 from dse.types import Precision
@@ -153,7 +152,7 @@ def read_collective(row: Row) -> list[Kernel]:
 def _platform_kernel(row: Row, operation: float, name: str) -> Kernel:
     """Return the kernel of a collective of ``num_workers`` devices, ``devices_per_node`` of them in a node."""
     members, local = nonnegative_number(row, "num_workers"), nonnegative_number(row, "devices_per_node")
-    one_per_node = f"{row.get('platform')} apart"
+    one_per_node = f"{row.get('platform')}{INTER_NODE_SUFFIX}"
     device = one_per_node if local == 1.0 and one_per_node in PLATFORMS else row.get("platform")
     if device not in PLATFORMS:
         raise Skip("unknown platform", device)
@@ -173,26 +172,12 @@ def read_direct(row: Row) -> list[Kernel]:
 #: B/s per core of a kernel that only moves bytes.
 COPY_RATE = 1e12
 
-#: Element-wise kernels of the vidur tables' stack (eager PyTorch and vLLM of 2024): B/s per core, fitted over all its
-#: chips. Reductions and gathers keep few loads per core in flight.
-ELEMENTWISE = {
-    "add": COPY_RATE,
-    "mlp_act": 31e9,
-    "attn_rope": 25e9,
-    "input_layernorm": 15.5e9,
-    "post_attention_layernorm": 15.5e9,
-    "emb": 4.9e9,
-}
-#: Minimum time of such a kernel.
+#: Minimum time of an element-wise kernel in s.
 ELEMENTWISE_FLOOR = 2.2e-6
 
 #: GEMM time of that stack on H100 over that of later libraries, with the first kernels for Hopper. Without it the
 #: median error of these rows doubles.
 EARLY_HOPPER = 1.2
-
-#: Eager launch within the figures published with LLMCompass (A100): the same for gelu and layernorm, softmax in one
-#: kernel of the framework.
-OPERATOR_LAUNCH = {"gelu": 46e-6, "layernorm": 46e-6, "softmax": 12e-6}
 
 
 def read_operator(row: Row) -> list[Kernel]:
@@ -232,7 +217,15 @@ def _layer_operator(row: Row) -> list[Kernel]:
     }
     if op not in elements:
         raise Skip("unknown operator", op)
-    return [Kernel("vector", device, (2.0 * tokens * elements[op], ELEMENTWISE[op], ELEMENTWISE_FLOOR), seconds, op)]
+    return [
+        Kernel(
+            "vector",
+            device,
+            (2.0 * tokens * elements[op], KERNEL_ROWS["elementwise"][op], ELEMENTWISE_FLOOR),
+            seconds,
+            op,
+        )
+    ]
 
 
 def _single_operator(row: Row) -> list[Kernel]:
@@ -248,10 +241,10 @@ def _single_operator(row: Row) -> list[Kernel]:
     if op.startswith("matmul"):
         sizes = (nonnegative_number(row, "m"), nonnegative_number(row, "n2"), nonnegative_number(row, "n_or_k1"))
         return [Kernel("gemm", device, (*sizes, float(Precision.fp16), 0.0, 1.0), seconds, op)]
-    if op not in OPERATOR_LAUNCH:
+    if op not in KERNEL_ROWS["launch"]:
         raise Skip("unknown operator", op)
     elements = nonnegative_number(row, "m") * nonnegative_number(row, "n_or_k1", 1.0)
-    return [Kernel("vector", device, (4.0 * elements, COPY_RATE, OPERATOR_LAUNCH[op]), seconds, op)]
+    return [Kernel("vector", device, (4.0 * elements, COPY_RATE, KERNEL_ROWS["launch"][op]), seconds, op)]
 
 
 #: Bytes per element sent by DeepEP: to experts in fp8 with a 4-byte scale per 128, back in bf16.
