@@ -11,11 +11,11 @@ import dataclasses
 
 from dse.measured import rules
 from dse.measured.names import Lookup
-from dse.measured.table import Row, Skip
+from dse.measured.table import KIND_ROWS, Row, Skip
 from dse.types import Mapping, Precision, Recompute, SequenceParallel, Software, System, Workload
 
 #: Columns that identify a table of Calculon.
-COLUMNS = frozenset({"tensor_par", "tensor_par_comm_type", "seq_par_ag_redo", "total_time"})
+COLUMNS = frozenset(KIND_ROWS["calculon"]["columns"])
 
 #: Calculon's name → slug of the catalogue.
 MODELS = {"megatron-1T": "megatron-1t", "gpt3-175B": "gpt-3-175b"}
@@ -51,22 +51,13 @@ def _exceeds_link_time(row: Row) -> bool:
 
 def mapping(row: Row) -> Mapping:
     """Return Calculon's execution fields as a mapping; KeyError for an unknown recompute or datatype."""
-    tp, dp = number(row, "tensor_par"), number(row, "data_par")
+    degrees = {field: number(row, column) for field, column in KIND_ROWS["calculon"]["mapping"].items()}
     return Mapping(
-        tp=tp,
-        pp=number(row, "pipeline_par"),
-        dp=dp,
+        **degrees,
         cp=1.0,
-        micro_batch=number(row, "microbatch_size"),
-        virtual_stages=number(row, "pipeline_interleaving"),
         recompute=float(RECOMPUTE[row.get("activation_recompute")]),
-        zero_stage=number(row, "optimizer_sharding"),
-        sequence_parallel=float(sequence_parallel(row)) if tp > 1.0 else 0.0,
-        overlap_dp=number(row, "data_par_overlap"),
+        sequence_parallel=float(sequence_parallel(row)) if degrees["tp"] > 1.0 else 0.0,
         overlap_tp=float(row.get("tensor_par_overlap") != "none"),
-        offload_weights=number(row, "weight_offload"),
-        offload_activations=number(row, "activations_offload"),
-        offload_optimizer=number(row, "optimizer_offload"),
         precision=float(PRECISIONS[row.get("datatype")]),
         placement=0.0,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -46,13 +45,6 @@ OFFLOAD_SHARES = [1 / 4, 1 / 2, 3 / 4, 1.0]
 #: policy is then chosen, and recorded as completed.
 _OPEN_POLICIES = ("", "nan", "minimal", "minimal_flash", "minimal_with_context")
 
-#: Remarks on tensor-parallel messages that overlap with their matrices.
-_ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
-
-#: Remarks on experts with a capacity in tokens.
-_DROPPING = re.compile(r"\btoken-?drop\b", re.IGNORECASE)
-
-
 #: Update by the host as DeepSpeed has it by default: gradients leave in the backward, copied at once in fp32
 #: (``runtime/zero/stage3.py``), to pageable memory (``pin_memory`` of ``runtime/zero/offload_config.py``).
 DEEPSPEED_UPDATE = Tiers(
@@ -83,7 +75,7 @@ def mappings(
         name: _value_or_default(cells.flag(name), default(name, fixed_options["zero_stage"]))
         for name in ("overlap_dp", "overlap_tp")
     }
-    if _ASYNCHRONOUS.search(cells.text("note")):
+    if cells.convention("overlap_tp"):
         overlap_options["overlap_tp"] = 1.0
     if workload.experts is not None:
         fixed_options["experts"] = expert_mapping(cells, default)
@@ -148,7 +140,7 @@ def expert_mapping(cells: Cells, default: StackDefault) -> ExpertMapping:
     rows with dropped tokens exchange pairwise, if they state no dispatcher.
     """
     options = {name: default(name) for name in EXPERTS_LEFT_OPEN}
-    if drops_tokens(cells):
+    if cells.convention("drops_tokens"):
         options["all_to_all"] = float(AllToAll.pairwise)
     if dispatcher := cells.text("dispatcher").lower().replace("-", "_"):
         if dispatcher not in AllToAll.__members__:
@@ -156,11 +148,6 @@ def expert_mapping(cells: Cells, default: StackDefault) -> ExpertMapping:
         options["all_to_all"] = float(AllToAll[dispatcher])
     options["overlap_ep"] = _value_or_default(cells.flag("overlap_ep"), options["overlap_ep"])
     return ExpertMapping(ep=cells.count("ep") or 1.0, etp=cells.count("etp") or 1.0, **options)
-
-
-def drops_tokens(cells: Cells) -> bool:
-    """Return True where a row's note says that experts drop tokens beyond their capacity."""
-    return _DROPPING.search(cells.text("note")) is not None
 
 
 def _value_or_default(value: float | None, default: float) -> float:

@@ -119,6 +119,11 @@ def evaluate_batch(stack: Design, study: Study = TRAINING) -> Any:
     return evaluate_few(stack, {}, program=Program(study))[0]
 
 
+def reason_text(bits: int, study: Study) -> str:
+    """Return in words the reasons of bits of infeasibility, but those of memory."""
+    return "; ".join(study.reason_meanings[name] for name in study.reasons_in(bits & ~int(study.memory_reasons)))
+
+
 def peak_rate(design: Design) -> float:
     """Return the dense peak of all devices of a design together at its precision, in FLOP/s.
 

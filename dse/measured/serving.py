@@ -11,10 +11,10 @@ from dse.doors import SERVING, Study
 from dse.measured import rules
 from dse.measured.cells import Cells
 from dse.measured.completion import Candidates
-from dse.measured.prediction import Prediction, TableKind, evaluate_many
+from dse.measured.prediction import Prediction, TableKind, evaluate_many, reason_text
 from dse.measured.roofline import batch_latency_bounds, refuse_implausible
 from dse.measured.serving_rows import complete_row, deepseek_r1_duplicates
-from dse.measured.table import KIND_ROWS, Case, Measurement, Row, Skip, cases_of
+from dse.measured.table import KIND_ROWS, Case, Measurement, Row, Skip, cases_of, joined_remarks
 from dse.model.serving.least import LatencyBounds
 from dse.types import Design, Load
 
@@ -63,15 +63,13 @@ def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> 
 def _prediction(case: Case, candidates: Candidates, metrics: dict[str, float], bound: LatencyBounds) -> Prediction:
     """Return the prediction of a row, with a note where it exceeds memory and a skip where it cannot run otherwise."""
     reason = int(metrics["infeasible_reason"])
-    other_reasons = reason & ~int(SERVING.memory_reasons)
-    if other_reasons:
-        sentence = "; ".join(SERVING.reason_meanings[name] for name in SERVING.reasons_in(other_reasons))
+    if sentence := reason_text(reason, SERVING):
         return Prediction(case, completed=candidates.completed, skip=Skip("infeasible as stated", sentence))
     if metrics["concurrency_limit"] < 1.0:
         return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory"))
     figures = [steady_figure(m, candidates.design) for m in case.measurements]
     case = dataclasses.replace(case, measurements=tuple(refuse_implausible(figures, candidates.design, bound)))
-    note = "; ".join(filter(None, (candidates.note, "over capacity" if reason else "")))
+    note = joined_remarks(candidates.note, "over capacity" if reason else "")
     if {m.name for m in case.measurements} & {_CACHE_BYTES, _CACHE_TOKENS}:
         metrics |= cache_figures(candidates.design, Cells(case.row).number("longest") or 0.0)
     return Prediction(case, candidates.design, metrics, candidates.completed, note, stack=candidates.stack)

@@ -33,6 +33,11 @@ class Skip(Exception):  # noqa: N818 - an outcome of a row, not an error
         super().__init__(f"{reason}: {detail}" if detail else reason)
 
 
+def joined_remarks(*remarks: str) -> str:
+    """Return remarks as one text, without empty ones."""
+    return "; ".join(filter(None, remarks))
+
+
 def raise_skip(outcome: T | Skip) -> T:
     """Return ``outcome``, or raise it if it is a :class:`Skip`."""
     if isinstance(outcome, Skip):
