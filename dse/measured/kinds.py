@@ -14,7 +14,7 @@ from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, TableKind
 from dse.measured.table import WIDE_COLUMNS, Case, Skip, raise_skip, read_table
 
-#: Name → kind; the first one whose columns match reads a table, training steps last.
+#: Name → kind; the first one whose columns match reads a table, training steps where none do.
 KINDS = {kind.name: kind for kind in (kernels.KIND, energy.KIND, serving.KIND, chiplets.KIND, steps.KIND)}
 
 
@@ -30,7 +30,7 @@ def kind_of(columns: Sequence[str]) -> TableKind:
     >>> kind_of(["model", "gpu", "n_gpus", "iteration_s_measured"]).name
     'steps'
     """
-    return next(kind for kind in KINDS.values() if kind.matches(columns))
+    return next((kind for kind in KINDS.values() if kind is not steps.KIND and kind.matches(columns)), steps.KIND)
 
 
 def read_cases(path: str | Path, measured: bool = True, cells: Mapping[str, str] | None = None) -> list[Case]:

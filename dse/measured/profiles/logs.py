@@ -163,7 +163,7 @@ class LogFormat:
         return cells | {column: text for column, text in numbers.items() if text.isdigit() and text != "0"}
 
 
-def _log_format(name: str, rows: list[dict[str, Any]], **fields: Any) -> LogFormat:
+def log_format(name: str, rows: list[dict[str, Any]], **fields: Any) -> LogFormat:
     """Return a log format of the fields of a table of ``formats.toml``."""
     log_rows = tuple(LogRow(**{"as_" if key == "as" else key: value for key, value in row.items()}) for row in rows)
     complete = getattr(log_settings, f"complete_{name}", LogFormat.complete)
@@ -172,6 +172,6 @@ def _log_format(name: str, rows: list[dict[str, Any]], **fields: Any) -> LogForm
 
 #: Name → log that rows tell.
 LOG_FORMATS = {
-    name: _log_format(name, **fields)
+    name: log_format(name, **fields)
     for name, fields in toml.package_rows(Path(__file__).with_name("formats.toml")).items()
 }
