@@ -45,10 +45,8 @@ def _foreign_file(path: Path, got: str) -> InputError:
 
 def _documents(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a file, or raise InputError for other content."""
-    decoder, content = (
-        json.JSONDecoder(),
-        b"".join(read_blocks(path, inputs.MAX_TABLE_BYTES)).decode("utf-8-sig", "replace").rstrip(),
-    )
+    content = b"".join(read_blocks(path, inputs.MAX_TABLE_BYTES)).decode("utf-8-sig", "replace").rstrip()
+    decoder = json.JSONDecoder()
     position = 0
     while position < len(content):
         try:
@@ -87,24 +85,21 @@ def _client_run(result: Mapping[str, Any]) -> MeasuredRun | None:
     figures = {
         name: _number(result.get(key)) for key, name in CELL_ROWS["client"]["times"].items() if _number(result.get(key))
     }
-    latency = figures.get("latency_total") or figures.get("ttft_mean", 0.0) + figures.get("tpot_mean", 0.0) * max(
-        float(run.cells.get("osl", 1.0)) - 1.0, 0.0
-    )
-    rate = _number(result.get("request_rate"))
-    if max_concurrency := _number(result.get("max_concurrency")):
-        run.cells |= {"batch": number_text(min(max_concurrency, n_finished)), "batch_kind": "concurrency"}
-    if rate and not (
-        max_concurrency and rate * latency * 1e-3 > max_concurrency
-    ):  # fewer are in flight than the limit allows
-        in_flight = _number(result.get("request_throughput")) * latency * 1e-3
-        run.cells |= {"batch": number_text(max(in_flight, 1.0)), "batch_kind": "concurrency"}
+    later_tokens = max(float(run.cells.get("osl", 1.0)) - 1.0, 0.0)
+    stream_ms = figures.get("ttft_mean", 0.0) + figures.get("tpot_mean", 0.0) * later_tokens
+    latency = 1e-3 * (figures.get("latency_total") or stream_ms)
+    rate, max_concurrency = _number(result.get("request_rate")), _number(result.get("max_concurrency"))
+    batch, batch_kind = min(max_concurrency or n_finished, n_finished), "concurrency"
+    # Of requests at a rate fewer may be in flight than the limit allows.
+    if rate and not (max_concurrency and rate * latency > max_concurrency):
+        batch = max(_number(result.get("request_throughput")) * latency, 1.0)
         run.note = "requests came at a rate: those in flight by Little's law"
-        figures.pop("ttft_mean", None)
-        figures.pop("latency_total", None)
-    elif not max_concurrency:
-        static_batch = {"batch": number_text(n_finished), "batch_kind": "static batch"}
-        run.cells |= static_batch if n_finished <= _DEFAULT_BATCH else {"batch_kind": "offline"}  # all requests at once
+        figures = {name: value for name, value in figures.items() if name not in ("ttft_mean", "latency_total")}
+    elif not max_concurrency:  # all requests at once
+        batch_kind = "static batch" if n_finished <= _DEFAULT_BATCH else "offline"
         figures = {}
+    run.cells |= {"batch": number_text(batch)} if batch_kind != "offline" else {}
+    run.cells["batch_kind"] = batch_kind
     run.peaks = {name: Figure(name, value, "ms") for name, value in figures.items()}
     _add_output_rate(run, result.get("output_throughput"))
     return run
@@ -135,14 +130,12 @@ def _server_cells(info: Any) -> dict[str, str]:
         for key, value in info.items()
         if isinstance(value, str | int | float) and value is not False
     }
-    values = values_of("sglang", arguments)
-    if "--tp-size" not in arguments:
-        values = {}
-    cells = {
-        name: value for name, value in design_cells(values).items() if name in ("tp", "pp", "ep", "etp", "precision")
-    }
-    sizes = [values.get(f"mapping.{name}", 1.0) for name in ("tp", "pp", "dp")]
-    if values:
+    cells = {}
+    if "--tp-size" in arguments:
+        values = values_of("sglang", arguments)
+        names = ("tp", "pp", "ep", "etp", "precision")
+        cells = {name: value for name, value in design_cells(values).items() if name in names}
+        sizes = [values.get(f"mapping.{name}", 1.0) for name in ("tp", "pp", "dp")]
         cells |= {"tp": number_text(sizes[0]), "dp": number_text(sizes[2]), "n_gpus": number_text(math.prod(sizes))}
     if isinstance(info.get("model_path"), str):
         cells["model"] = info["model_path"]
