@@ -11,10 +11,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dse.designs import calibrated, catalog
+from dse.designs import catalog
 from dse.errors import InputError, Notice, unknown_name
 from dse.io import counted
 from dse.measured.columns import SERVING_COLUMNS, STEP_COLUMNS
+from dse.measured.names import accelerator_by_name
 from dse.measured.table import DEVICE_COLUMNS, WIDE_COLUMNS, Row
 from dse.types import System
 
@@ -137,7 +138,7 @@ def is_same_value(column: str, first: str, second: str) -> bool:
         slugs = [catalog.find(kind, text) for text in texts]
         return slugs[0] is not None and slugs[0] == slugs[1]
     if column == "system":
-        return _accelerator(texts[0]) == _accelerator(texts[1]) != ""
+        return accelerator_by_name(texts[0]) == accelerator_by_name(texts[1]) != ""
     try:
         return float(texts[0]) == float(texts[1])
     except ValueError:
@@ -152,16 +153,8 @@ def _text(row: Row, name: str, text: str) -> str:
     row_text = row.get(*_NAMES.get(name, (name,)))
     if name == "system" and not row_text:
         device = row.get(*DEVICE_COLUMNS)
-        return device if device and _accelerator(device) != _accelerator(text) else ""
+        return device if device and accelerator_by_name(device) != accelerator_by_name(text) else ""
     return row_text
-
-
-def _accelerator(name: str) -> str:
-    """Return the slug of the accelerator of a system, or of one by its name; "" for an unknown name."""
-    try:
-        return catalog.find("accelerator", name) or calibrated.accelerator_of(name)
-    except InputError:
-        return ""
 
 
 def _tell_others(file: str, name: str, text: str, row_texts: Sequence[str]) -> None:
