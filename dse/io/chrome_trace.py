@@ -14,6 +14,22 @@ from dse.io.files import MARK
 MICROSECONDS = 1e6
 
 
+def span(
+    name: str, category: str, place: tuple[int, int], times_us: tuple[float, float], args: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a complete event.
+
+    Args:
+        name: of the event.
+        category: of the event.
+        place: process and thread.
+        times_us: start and duration in µs.
+        args: further facts, shown with the event.
+    """
+    (pid, tid), (ts, dur) = place, times_us
+    return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
 def write(
     events: Iterable[Mapping[str, Any]],
     about: Mapping[str, Any],

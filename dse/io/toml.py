@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from dse.errors import InputError
@@ -45,6 +47,16 @@ def parse(text: str, where: str) -> dict[str, Any]:
         raise _too_large(where, f"a number of more than {sys.get_int_max_str_digits():,} digits") from None
     check(document, where)
     return document
+
+
+@functools.cache
+def package_rows(path: Path) -> dict[str, Any]:
+    """Return key → value of a TOML file of the package, which is read once.
+
+    Args:
+        path: of a file beside the module that reads its rows.
+    """
+    return parse(path.read_text(encoding="utf-8"), path.name)
 
 
 def check(document: Any, where: str) -> None:

@@ -11,11 +11,11 @@ import dataclasses
 
 from dse.measured import rules
 from dse.measured.names import Lookup
-from dse.measured.table import Row, Skip
+from dse.measured.table import KIND_ROWS, Row, Skip
 from dse.types import Mapping, Precision, Recompute, SequenceParallel, Software, System, Workload
 
 #: Columns that identify a table of Calculon.
-COLUMNS = frozenset({"tensor_par", "tensor_par_comm_type", "seq_par_ag_redo", "total_time"})
+COLUMNS = frozenset(KIND_ROWS["calculon"]["columns"])
 
 #: Calculon's name → slug of the catalogue.
 MODELS = {"megatron-1T": "megatron-1t", "gpt3-175B": "gpt-3-175b"}
@@ -37,36 +37,22 @@ def check_row(row: Row) -> None:
     micro_batches = local_batch / number(row, "microbatch_size")
     if number(row, "pipeline_interleaving") > 1 and micro_batches % number(row, "pipeline_par"):
         raise Skip("interleaving with micro-batches that pp does not divide, which Megatron refuses")
-    if row.get("data_par_overlap") == "1" and _exceeds_link_time(row):
+    overlaps = row.get("data_par_overlap") == "1"
+    if overlaps and number(row, "dp_comm_exposed_time") > number(row, "dp_comm_link_time") * (1.0 + 1e-6):
         raise Skip("data_par_overlap: Calculon's exposed time is longer than the whole message")
     if row.get("optimizer_offload") == "1" and micro_batches > 1 and number(row, "bw_offload_exposed_time"):
         raise Skip("optimizer_offload: Calculon moves the optimiser state with every micro-batch")
 
 
-def _exceeds_link_time(row: Row) -> bool:
-    """Return True where exposed data-parallel communication takes longer than its whole message."""
-    exposed, link = number(row, "dp_comm_exposed_time"), number(row, "dp_comm_link_time")
-    return exposed > link * (1.0 + 1e-6)
-
-
 def mapping(row: Row) -> Mapping:
     """Return Calculon's execution fields as a mapping; KeyError for an unknown recompute or datatype."""
-    tp, dp = number(row, "tensor_par"), number(row, "data_par")
+    degrees = {field: number(row, column) for field, column in KIND_ROWS["calculon"]["mapping"].items()}
     return Mapping(
-        tp=tp,
-        pp=number(row, "pipeline_par"),
-        dp=dp,
+        **degrees,
         cp=1.0,
-        micro_batch=number(row, "microbatch_size"),
-        virtual_stages=number(row, "pipeline_interleaving"),
         recompute=float(RECOMPUTE[row.get("activation_recompute")]),
-        zero_stage=number(row, "optimizer_sharding"),
-        sequence_parallel=float(sequence_parallel(row)) if tp > 1.0 else 0.0,
-        overlap_dp=number(row, "data_par_overlap"),
+        sequence_parallel=float(sequence_parallel(row)) if degrees["tp"] > 1.0 else 0.0,
         overlap_tp=float(row.get("tensor_par_overlap") != "none"),
-        offload_weights=number(row, "weight_offload"),
-        offload_activations=number(row, "activations_offload"),
-        offload_optimizer=number(row, "optimizer_offload"),
         precision=float(PRECISIONS[row.get("datatype")]),
         placement=0.0,
     )

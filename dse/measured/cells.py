@@ -31,6 +31,10 @@ class Cells:
             self.completed[columns[0]] = text
         return text
 
+    def convention(self, name: str) -> str:
+        """Return what the row's source, engine or model means by it (``rules.toml``), "" for nothing."""
+        return rules.source_value(self.row, "convention", name)
+
     def number(self, *columns: str, least: float = 1e-300) -> float | None:
         """Return the first of ``columns`` that is not empty as a number of at least ``least``, else raise Skip.
 

@@ -6,33 +6,24 @@ shared design cost; all other columns are figures of the bill, in USD and mm2.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from dse.designs import catalog
 from dse.doors import TRAINING, Study
-from dse.errors import InputError
 from dse.io.environment import double_precision
 from dse.measured.names import Lookup
-from dse.measured.prediction import Prediction, TableKind
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip
+from dse.measured.prediction import TableKind
+from dse.measured.table import KIND_ROWS, Case, Measurement, Row, Skip, unnamed_figure
 from dse.model.money.device import Manufacturing, manufacture, specified_parts
 from dse.model.money.die import dies_per_wafer
 from dse.model.money.package import assembly
 from dse.types import Fab, Manufacture, Packaging, Process, Scalar
 from dse.types.paths import build
 
-#: Column that identifies a table of bills.
-KEY_COLUMN = "die0_area"
-
 #: Figures of a row, each a metric of the same name.
-METRICS = (
-    "die0_area", "die0_yield", "die0_per_wafer", "die0_kgd_cost", "total_die_area", "package_area", "interposer_area",
-    "package_yield", "re_raw_chips", "re_defect_chips", "re_raw_package", "re_defect_package", "re_wasted_kgd",
-    "re_total", "nre_module_total", "nre_chip_total", "nre_package_total", "nre_per_unit", "total_per_unit",
-)  # fmt: skip
+METRICS: Sequence[str] = KIND_ROWS["chiplets"]["metrics"]
 
 _MODELS = {"chiplet_actuary": "actuary", "catch": "catch"}
 _PACKAGES = {
@@ -52,7 +43,7 @@ class PricedRow(NamedTuple):
     fab: Fab
 
 
-def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
+def read(rows: list[Row]) -> list[Case]:
     """Return one case per row with its figures, USD and mm2, without those that are zero."""
     figures = ((row, [_figure(row, name) for name in METRICS if row.get(name)]) for row in rows)
     return [
@@ -64,40 +55,27 @@ def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
 def _figure(row: Row, name: str) -> Measurement:
     """Return a figure of a row as a measurement, NaN with a skip where the cell is no number."""
     try:
-        return Measurement(row, name, Meaning(name, name), float(row.get(name)))
+        return unnamed_figure(row, name, float(row.get(name)))
     except ValueError:
-        skip = Skip("no usable measured value", f"{name} = {row.get(name)!r}")
-        return Measurement(row, name, Meaning(name, name), math.nan, skip)
+        return unnamed_figure(row, name, skip=Skip("no usable measured value", f"{name} = {row.get(name)!r}"))
 
 
-def predict(configurations: Sequence[tuple[Case, PricedRow]], _: Study) -> list[Prediction]:
+def predict(configurations: Sequence[tuple[Case, PricedRow]], _: Study) -> list[dict[str, float]]:
     """Predict the bill of every row, in double precision.
 
     Args:
         configurations: rows of bills with their packages and cost models.
 
     Returns:
-        One prediction a configuration, in order: metric → value in USD, in mm2 for areas.
+        Metric → value in USD, in mm2 for areas, of each configuration in order.
     """
     with double_precision():
-        bills = [
-            {name: float(value) for name, value in _figures(priced_row).items()} for _, priced_row in configurations
-        ]
-    return [Prediction(case, metrics=bill) for (case, _), bill in zip(configurations, bills, strict=True)]
+        return [{name: float(value) for name, value in _figures(row).items()} for _, row in configurations]
 
 
-def _complete(case: Case, _: Lookup) -> PricedRow:
-    """Return the package and cost model of a case, or raise Skip."""
-    try:
-        return _priced_row(case.row)
-    except InputError as error:
-        raise Skip("not in the catalogue", str(error)) from None
-    except ValueError as error:
-        raise Skip("no usable number", str(error)) from None
-
-
-def _priced_row(row: Row) -> PricedRow:
-    """Return the package and cost model that a row describes, or raise Skip, or ValueError for a bad cell."""
+def _priced_row(case: Case, _: Lookup) -> PricedRow:
+    """Return the package and cost model that a row describes; raise Skip, or ValueError for a bad cell."""
+    row = case.row
     model, packaging = row.get("model"), row.get("package")
     if model not in _MODELS:
         raise Skip("unknown cost model", f"{model!r}; known: {', '.join(_MODELS)}")
@@ -163,6 +141,4 @@ def _figures(priced_row: PricedRow) -> dict[str, Scalar]:
     }
 
 
-KIND = TableKind(
-    "chiplets", TRAINING, lambda columns: KEY_COLUMN in columns, read, _complete, predict, lambda case: METRICS
-)
+KIND = TableKind("chiplets", TRAINING, predict, _priced_row, read)

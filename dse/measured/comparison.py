@@ -232,34 +232,36 @@ def _measured_value(measurement: Measurement, prediction: Prediction) -> float:
 def _add_baselines(comparisons: list[Comparison]) -> list[Comparison]:
     """Return the comparisons with the prediction of a constant per source, the median over its rows.
 
-    The MFU for steps; for serving the figure over bytes by bandwidth.
+    The MFU for steps; for serving the figure over bytes by bandwidth, of each metric.
     """
-    comparisons = _add_serving_baselines(comparisons)
-    mfus_by_source: dict[str, list[float]] = {}
+    shares = {id(c): share for c in comparisons if (share := _share_of_limit(c)) is not None}
+    shares_by_group: dict[tuple[str, str], list[float]] = {}
     for c in comparisons:
-        if is_timed(c):
-            mfus_by_source.setdefault(c.source, []).append(_measured_mfu(c))
-    median_mfu = {source: float(np.median(values)) for source, values in mfus_by_source.items()}
-    return [_add_mfu_baseline(c, median_mfu[c.source]) if is_timed(c) else c for c in comparisons]
-
-
-def _add_serving_baselines(comparisons: list[Comparison]) -> list[Comparison]:
-    """Return the comparisons with the baseline of serving: bytes over bandwidth times the source's median ratio."""
-    serving_comparisons = [c for c in comparisons if c.skip is None and study_of(c.prediction) is SERVING]
-    serving_comparisons = [c for c in serving_comparisons if c.metric in serving.METRICS]
-    bandwidth_figures = {
-        id(c): serving.bytes_over_bandwidth(c.prediction.chosen, c.metric) for c in serving_comparisons
-    }
-    ratios: dict[tuple[str, str], list[float]] = {}
-    for c in serving_comparisons:
-        ratios.setdefault((c.source, c.metric), []).append(c.measured / bandwidth_figures[id(c)])
-    median_ratios = {key: float(np.median(values)) for key, values in ratios.items()}
+        if id(c) in shares:
+            shares_by_group.setdefault(_baseline_group(c), []).append(shares[id(c)])
+    medians = {group: float(np.median(values)) for group, values in shares_by_group.items()}
     return [
-        dataclasses.replace(c, baseline=median_ratios[c.source, c.metric] * bandwidth_figures[id(c)])
-        if id(c) in bandwidth_figures
+        dataclasses.replace(c, baseline=c.measured * _figure_ratio(c, medians[_baseline_group(c)] / shares[id(c)]))
+        if id(c) in shares
         else c
         for c in comparisons
     ]
+
+
+def _baseline_group(comparison: Comparison) -> tuple[str, str]:
+    """Return the group of comparisons that share a constant: of a source, and of serving of a metric."""
+    return comparison.source, "" if is_timed(comparison) else comparison.metric
+
+
+def _share_of_limit(comparison: Comparison) -> float | None:
+    """Return the MFU of a measured step, or a figure of serving over bytes by bandwidth; None for other figures."""
+    if is_timed(comparison):
+        prediction = comparison.prediction
+        return prediction.metrics["model_flops"] / (step_time(comparison) * peak_rate(prediction.chosen))
+    is_of_serving = comparison.skip is None and study_of(comparison.prediction) is SERVING
+    if not is_of_serving or comparison.metric not in serving.METRICS:
+        return None
+    return comparison.measured / serving.bytes_over_bandwidth(comparison.prediction.chosen, comparison.metric)
 
 
 def is_timed(comparison: Comparison) -> bool:
@@ -273,20 +275,12 @@ def step_time(comparison: Comparison) -> float:
     Rates and utilisations are inversely proportional to it.
     """
     ratio = comparison.measured / comparison.predicted
-    return comparison.prediction.metrics["step_time"] * (ratio if comparison.metric == "step_time" else 1.0 / ratio)
+    return comparison.prediction.metrics["step_time"] * _figure_ratio(comparison, 1.0 / ratio)
 
 
-def _measured_mfu(comparison: Comparison) -> float:
-    """Return the MFU of the measured step time, as a fraction."""
-    prediction = comparison.prediction
-    return prediction.metrics["model_flops"] / (step_time(comparison) * peak_rate(prediction.chosen))
-
-
-def _add_mfu_baseline(comparison: Comparison, mfu: float) -> Comparison:
-    """Return the comparison with the figure that a constant MFU predicts as its baseline."""
-    rate_ratio = mfu / _measured_mfu(comparison)
-    value = comparison.measured * (1.0 / rate_ratio if comparison.metric == "step_time" else rate_ratio)
-    return dataclasses.replace(comparison, baseline=value)
+def _figure_ratio(comparison: Comparison, rate_ratio: float) -> float:
+    """Return the ratio of a figure where rates have ``rate_ratio``: its inverse for a step time."""
+    return 1.0 / rate_ratio if comparison.metric == "step_time" else rate_ratio
 
 
 # The report

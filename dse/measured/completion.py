@@ -20,9 +20,9 @@ from dse.designs.records import TUNING_TOKENS
 from dse.errors import InputError
 from dse.measured import calculon, pods
 from dse.measured.cells import Cells
-from dse.measured.mappings import drops_tokens, mappings
+from dse.measured.mappings import mappings
 from dse.measured.names import NEAREST, Lookup, accelerator_of
-from dse.measured.table import DEVICE_COLUMNS, Case, Skip
+from dse.measured.table import DEVICE_COLUMNS, Case, Skip, joined_remarks
 from dse.types import Adapters, Attention, Design, ExpertKernels, Mapping, Packing, Scalar, Software, System, Workload
 
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
@@ -123,12 +123,12 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
     is_nearest_stack = "software" in cells.completed and lookup.is_nearest(stack, case.source, _remarks(cells))
-    note = NEAREST if is_nearest_stack else ""
-    if EXPERT_KERNELS in cells.completed:
-        mixtures_remark = mixtures_note(stack, accelerator_of(cells.row))
-        note = "; ".join(
-            filter(None, (note, f"{stack} has no measured kernels of experts: default values{mixtures_remark}"))
-        )
+    mixtures_remark = (
+        f"{stack} has no measured kernels of experts: default values{mixtures_note(stack, accelerator_of(cells.row))}"
+        if EXPERT_KERNELS in cells.completed
+        else ""
+    )
+    note = joined_remarks(NEAREST if is_nearest_stack else "", mixtures_remark)
     system = dataclasses.replace(system, n_devices=n_devices)
     may_squeeze = stack_options["spills"] and system.scale_up.links is not None and "recompute" in cells.completed
     fallbacks = pods.squeezed_tiers(software, candidate_mappings) if may_squeeze else {}
@@ -167,7 +167,7 @@ def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
     if not lookup.entry("software", stack).states("experts"):
         cells.complete(EXPERT_KERNELS, "default")
     kernels = lookup.expert_kernels(stack)
-    return dataclasses.replace(kernels, expert_host_time=0.0) if drops_tokens(cells) else kernels
+    return dataclasses.replace(kernels, expert_host_time=0.0) if cells.convention("drops_tokens") else kernels
 
 
 #: Required values of a row: reason to skip it → columns, one of which must be filled.
@@ -300,41 +300,23 @@ def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
     )
 
 
-_FINE_TUNING = re.compile(r"\b(LoRA|SFT|fine-?tun\w*)\b", re.IGNORECASE)
-_ADAPTERS = re.compile(r"\bLoRA\b", re.IGNORECASE)
-_MLPERF = re.compile(r"^mlperf", re.IGNORECASE)
-_PACKS_SHORT = re.compile(r"^(nemo|megatron-bridge)", re.IGNORECASE)
-
-#: Rank in the recipes of both publishers.
-LORA_RANK = 16.0
-
-#: Tokens per packed document of SQuAD, mean square over mean: about 150 to 200 tokens each, few of 500.
-SHORT_DOCUMENT_TOKENS = 250.0
-
-
 def apply_fine_tuning(cells: Cells, workload: Workload) -> Workload:
     """Return the workload with the adapters and the packing of a row, its remarks or its source; unchanged without."""
-    note, is_mlperf = cells.text("note"), bool(_MLPERF.match(cells.row.source))
     rank, document_tokens = cells.number("lora_rank"), cells.number("document_tokens")
-    if rank is None and _ADAPTERS.search(note):
-        rank = cells.complete("lora_rank", LORA_RANK)
-    if document_tokens is None and _FINE_TUNING.search(note) and _PACKS_SHORT.match(cells.row.source):
-        document_tokens = cells.complete("document_tokens", min(SHORT_DOCUMENT_TOKENS, float(workload.seq_len)))
+    if document_tokens is None and (packed_tokens := cells.convention("document_tokens")):
+        document_tokens = cells.complete("document_tokens", min(float(packed_tokens), float(workload.seq_len)))
     if rank:
         frozen_bytes = cells.number("frozen_bytes")
-        if frozen_bytes is None:
-            frozen_bytes = 1.0 if is_mlperf and "fp8" in cells.text("precision").lower() else 2.0
-        adapters = Adapters(rank=rank, projection=float(is_mlperf), feed_forward=0.0, frozen_bytes=frozen_bytes)
+        adapters = Adapters(
+            rank=rank,
+            projection=float(cells.convention("adapters") == "projection"),
+            feed_forward=0.0,
+            frozen_bytes=2.0 if frozen_bytes is None else frozen_bytes,
+        )
         workload = dataclasses.replace(workload, adapters=adapters, run_tokens=TUNING_TOKENS)
     if document_tokens:
         workload = dataclasses.replace(workload, packing=Packing(document=document_tokens))
     return workload
-
-
-#: Remarks on runs with and without multi-token prediction (NVIDIA's tables of Megatron-Bridge).
-_MULTI_TOKEN = r"\W+(MTP|multi-token prediction)\b"
-_NO_MULTI_TOKEN = re.compile(r"\b(w/o|without|no)" + _MULTI_TOKEN, re.IGNORECASE)
-_HAS_MULTI_TOKEN = re.compile(r"\b(w/|with)" + _MULTI_TOKEN, re.IGNORECASE)
 
 
 def adjust_mixture(cells: Cells, workload: Workload) -> Workload:
@@ -378,8 +360,6 @@ def _multi_token_count(cells: Cells, catalog_value: Scalar) -> Scalar:
     row_value = cells.count("n_predict", "mtp_num_layers", least=0.0)
     if row_value is not None:
         return row_value
-    if _NO_MULTI_TOKEN.search(note := cells.text("note")):
-        return 0.0
-    if _HAS_MULTI_TOKEN.search(note):
+    if cells.convention("multi_token"):
         return max(float(catalog_value), 1.0)
     return cells.complete("n_predict", float(catalog_value)) if catalog_value else catalog_value

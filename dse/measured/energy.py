@@ -7,8 +7,9 @@ layers). Each row becomes relative time, power and energy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,14 +20,14 @@ from dse.measured import serving
 from dse.measured.names import resolve_accelerator
 from dse.measured.prediction import Prediction, TableKind, evaluate_many
 from dse.measured.serving_rows import has_energy
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, positive_number, raise_skip
+from dse.measured.table import KIND_ROWS, Case, Meaning, Measurement, Row, Skip, group_rows, positive_number
 from dse.types import Design
 
-#: Column that identifies tables of such studies.
+#: Column of the power limit in W, which identifies tables of such studies.
 KEY_COLUMN = "power_limit_W"
 
 #: Metrics of every row.
-METRICS = ("relative_time", "relative_power", "relative_energy")
+METRICS: Sequence[str] = KIND_ROWS["energy"]["metrics"]
 
 #: Path of the leaf that a clock study varies.
 CLOCK = "system.accelerator.power.clock"
@@ -55,7 +56,7 @@ class RelativeStudy(NamedTuple):
     has_clock_designs: bool  #: whether there is one design per clock, else (own, reference)
 
 
-def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
+def read(rows: list[Row]) -> list[Case]:
     """Return the configurations of a table: studies in order, then serving rows."""
     groups = [group for group in group_rows(rows) if not has_energy(group[0])]
     references: dict[tuple[str, ...], list[Row]] = {}
@@ -64,21 +65,19 @@ def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
         if _rank(group[0]) > _rank(reference[0]):
             references[_group(group[0])] = group
     studies = [_case(group, references[_group(group[0])]) for group in groups]
-    return studies + [case for case in serving.KIND.read(columns, rows) if has_energy(case.row)]
+    return studies + [case for case in serving.read(rows) if has_energy(case.row)]
 
 
 def _case(rows: list[Row], reference: list[Row]) -> Case:
     """Return rows of a run as a case with relative figures and their study, or with a reason to skip it."""
+    study: RelativeStudy | Skip
     try:
         reader = next((r for source, r in _READERS.items() if rows[0].source.startswith(source)), None)
         if reader is None:
             raise Skip("no study of energy that is known", rows[0].source)
         study, figures = reader(rows, reference)
     except Skip as skip:
-        missing_figures = (
-            Measurement(r, r.get("metric"), Meaning(r.get("metric"), r.get("metric")), np.nan) for r in rows
-        )
-        return Case(tuple(rows), tuple(missing_figures), "energy", skip)
+        study, figures = skip, [(row, row.get("metric"), math.nan) for row in rows]
     measurements = (
         Measurement(row, row.get("metric"), Meaning(metric, metric), value) for row, metric, value in figures
     )
@@ -113,13 +112,13 @@ def summarize_studies(
     """Return metric → ratio of each study from time (s) and power (W) of its designs, all studies in one row."""
     figures, start = [], 0
     for study in studies:
-        design_times, design_powers = (values[start : start + len(study.designs)] for values in (step_times, powers))
+        times, watts = (values[start : start + len(study.designs)] for values in (step_times, powers))
         start += len(study.designs)
-        limit_figures = dict(
-            relative_time=float(design_times[0] / design_times[1]),
-            relative_power=float(design_powers[0] / design_powers[1]),
-        )
-        figures.append(least_energy_figures(design_times, design_powers) if study.has_clock_designs else limit_figures)
+        if study.has_clock_designs:
+            figures.append(least_energy_figures(times, watts))
+        else:
+            ratios = {"relative_time": times[0] / times[1], "relative_power": watts[0] / watts[1]}
+            figures.append({name: float(ratio) for name, ratio in ratios.items()})
     return figures
 
 
@@ -182,26 +181,15 @@ def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStu
     tokens = next((tokens for name, tokens in _SEQUENCE_TOKENS.items() if row.get("model").endswith(name)), None)
     if tokens is None:
         raise Skip("unknown data set", row.get("model"))
-    base = design(
-        workload="bert-base",
-        system=device,
-        software="pytorch-eager",
-        seq_len=tokens,
-        window=tokens,
-        vocab=1,
-        global_batch=batch,
-        micro_batch=batch,
-        precision="fp32",
-        limit=positive_number(reference[0], KEY_COLUMN),
+    reference_limit = positive_number(reference[0], KEY_COLUMN)
+    base = _run_design(
+        "bert-base", tokens, device, reference_limit, global_batch=batch, micro_batch=batch, precision="fp32"
     )
     limited_design = replace(base, {_LIMIT: limit})
     names = {"time_per_epoch": "relative_time", "avg_power_total": "relative_power"}
     reference_values = {r.get("metric"): positive_number(r, "value") for r in reference}
-    figures = [
-        (r, names[r.get("metric")], positive_number(r, "value") / reference_values[r.get("metric")])
-        for r in rows
-        if r.get("metric") in names and r.get("metric") in reference_values
-    ]
+    compared = [(r, r.get("metric")) for r in rows if r.get("metric") in names.keys() & reference_values.keys()]
+    figures = [(r, names[name], positive_number(r, "value") / reference_values[name]) for r, name in compared]
     group = row.get("gpu"), row.get("model"), row.get("batch")
     return RelativeStudy(device, group, (limited_design, base), has_clock_designs=False), figures
 
@@ -218,9 +206,8 @@ def read_clocks(rows: list[Row], _: list[Row]) -> tuple[RelativeStudy, Figures]:
     signed_rows = [(r, *metric_and_sign[r.get("metric")]) for r in rows if r.get("metric") in metric_and_sign]
     figures = [(r, metric, 1.0 + 0.01 * sign * positive_number(r, "value")) for r, metric, sign in signed_rows]
     designs = tuple(replace(base, {CLOCK: float(clock)}) for clock in CLOCKS_HZ)
-    return RelativeStudy(
-        device, (row.get("gpu"), row.get("model"), row.get("isl")), designs, has_clock_designs=True
-    ), figures
+    group = row.get("gpu"), row.get("model"), row.get("isl")
+    return RelativeStudy(device, group, designs, has_clock_designs=True), figures
 
 
 def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:
@@ -230,13 +217,11 @@ def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:
     forward alone takes 7 to 27. Gradients are in 16 bits, with ``1 / LOOPS`` of an optimiser step: with Adam states a
     layer of 175B would not fit. A looped layer is not bound by its host.
     """
-    return design(
-        workload=model,
-        system=device,
-        software="pytorch-eager",
-        seq_len=tokens,
-        window=tokens,
-        vocab=1,
+    return _run_design(
+        model,
+        tokens,
+        device,
+        _A30_LIMIT_W,
         n_layers=1,
         global_batch=LOOPS,
         micro_batch=1,
@@ -244,18 +229,14 @@ def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:
         gradient_bytes=2.0,
         host_time=0.0,
         step_overhead=0.0,
-        limit=_A30_LIMIT_W,
     )
+
+
+def _run_design(model: str, tokens: float, device: str, limit: float, **values: Any) -> Design:
+    """Return the design of a run in eager PyTorch without a vocabulary, under a power limit in W."""
+    return design(model, device, "pytorch-eager", seq_len=tokens, window=tokens, vocab=1, limit=limit, **values)
 
 
 _READERS = {"Zeus_power_trace": read_power_limit, "Froening_A30_DVFS": read_clocks}
 
-KIND = TableKind(
-    "energy",
-    TRAINING,
-    lambda columns: KEY_COLUMN in columns,
-    read,
-    lambda case, _: raise_skip(case.payload),
-    predict,
-    lambda case: METRICS,
-)
+KIND = TableKind("energy", TRAINING, predict, read=read)

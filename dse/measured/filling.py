@@ -11,10 +11,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dse.designs import calibrated, catalog
+from dse.designs import catalog
 from dse.errors import InputError, Notice, unknown_name
 from dse.io import counted
 from dse.measured.columns import SERVING_COLUMNS, STEP_COLUMNS
+from dse.measured.names import accelerator_by_name
 from dse.measured.table import DEVICE_COLUMNS, WIDE_COLUMNS, Row
 from dse.types import System
 
@@ -75,22 +76,16 @@ def cells_of(
     return cells | ({"n_gpus": str(n_devices)} if n_devices else {})
 
 
-def fill_rows(
-    columns: Sequence[str], rows: Sequence[Row], cells: Mapping[str, str], kind: str
-) -> tuple[list[str], list[Row]]:
-    """Return the columns and rows of a table with its empty cells filled by ``cells``.
+def fill_rows(rows: Sequence[Row], cells: Mapping[str, str], kind: str) -> list[Row]:
+    """Return the rows of a table with its empty cells filled by ``cells``, new columns last.
 
     A cell is empty where none of the names of its column (``n_gpus``, ``n_devices``) has a text; a system is stated by
     the device of a row too, where it has another accelerator.
 
     Args:
-        columns: of the table.
         rows: of the table.
         cells: column → text, as :func:`cells_of` has them.
         kind: of the table: a name of :data:`dse.measured.KINDS`.
-
-    Returns:
-        (columns, rows); new columns stand last.
 
     Raises:
         InputError: for a column that no row may take from a command, for a value that all rows contradict, and for
@@ -101,7 +96,7 @@ def fill_rows(
     """
     cells = {column: text.strip() for column, text in cells.items() if text.strip()}
     if not cells:
-        return [*columns], [*rows]
+        return [*rows]
     file = rows[0].file
     if kind not in _KINDS:
         raise InputError(
@@ -117,8 +112,7 @@ def fill_rows(
             if not row_text:
                 row_values[name] = text
         _tell_others(file, name, text, row_texts)
-    filled = [dataclasses.replace(row, cells=row_values) for row, row_values in zip(rows, values, strict=True)]
-    return [*columns, *(name for name in cells if name not in columns)], filled
+    return [dataclasses.replace(row, cells=row_values) for row, row_values in zip(rows, values, strict=True)]
 
 
 def is_same_value(column: str, first: str, second: str) -> bool:
@@ -144,7 +138,7 @@ def is_same_value(column: str, first: str, second: str) -> bool:
         slugs = [catalog.find(kind, text) for text in texts]
         return slugs[0] is not None and slugs[0] == slugs[1]
     if column == "system":
-        return _accelerator(texts[0]) == _accelerator(texts[1]) != ""
+        return accelerator_by_name(texts[0]) == accelerator_by_name(texts[1]) != ""
     try:
         return float(texts[0]) == float(texts[1])
     except ValueError:
@@ -159,16 +153,8 @@ def _text(row: Row, name: str, text: str) -> str:
     row_text = row.get(*_NAMES.get(name, (name,)))
     if name == "system" and not row_text:
         device = row.get(*DEVICE_COLUMNS)
-        return device if device and _accelerator(device) != _accelerator(text) else ""
+        return device if device and accelerator_by_name(device) != accelerator_by_name(text) else ""
     return row_text
-
-
-def _accelerator(name: str) -> str:
-    """Return the slug of the accelerator of a system, or of one by its name; "" for an unknown name."""
-    try:
-        return catalog.find("accelerator", name) or calibrated.accelerator_of(name)
-    except InputError:
-        return ""
 
 
 def _tell_others(file: str, name: str, text: str, row_texts: Sequence[str]) -> None:

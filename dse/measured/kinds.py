@@ -12,9 +12,9 @@ from dse.measured import chiplets, energy, kernels, serving, steps
 from dse.measured.filling import fill_rows
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, TableKind
-from dse.measured.table import WIDE_COLUMNS, Case, Skip, read_table
+from dse.measured.table import WIDE_COLUMNS, Case, Skip, raise_skip, read_table
 
-#: Name → kind; the first one whose columns match reads a table, training steps last.
+#: Name → kind; the first one whose columns match reads a table, training steps where none do.
 KINDS = {kind.name: kind for kind in (kernels.KIND, energy.KIND, serving.KIND, chiplets.KIND, steps.KIND)}
 
 
@@ -30,7 +30,7 @@ def kind_of(columns: Sequence[str]) -> TableKind:
     >>> kind_of(["model", "gpu", "n_gpus", "iteration_s_measured"]).name
     'steps'
     """
-    return next(kind for kind in KINDS.values() if kind.matches(columns))
+    return next((kind for kind in KINDS.values() if kind is not steps.KIND and kind.matches(columns)), steps.KIND)
 
 
 def read_cases(path: str | Path, measured: bool = True, cells: Mapping[str, str] | None = None) -> list[Case]:
@@ -64,7 +64,7 @@ def read_cases(path: str | Path, measured: bool = True, cells: Mapping[str, str]
             f"call the measured column {next(iter(WIDE_COLUMNS))}, say (dse validate --columns); "
             "dse predict needs none",
         )
-    return kind.read(*fill_rows(columns, rows, cells or {}, kind.name))
+    return kind.cases(fill_rows(rows, cells or {}, kind.name))
 
 
 def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None, study: Study | None = None) -> list[Prediction]:
@@ -84,23 +84,31 @@ def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None, study: St
     """
     lookup = lookup or Lookup()
     configurations = [_configuration(case, lookup) for case in cases]
-    prediction_by_case: dict[int, Prediction] = {}
+    outcome_by_case: dict[int, Any] = {}
     for kind in KINDS.values():
         indices = [
             i for i, case in enumerate(cases) if case.kind == kind.name and not isinstance(configurations[i], Skip)
         ]
         if indices:
-            predictions = kind.predict([(cases[i], configurations[i]) for i in indices], study or kind.study)
-            prediction_by_case |= zip(indices, predictions, strict=True)
-    return [
-        prediction_by_case[i] if i in prediction_by_case else Prediction(case, skip=configurations[i])
-        for i, case in enumerate(cases)
-    ]
+            outcomes = kind.predict([(cases[i], configurations[i]) for i in indices], study or kind.study)
+            outcome_by_case |= zip(indices, outcomes, strict=True)
+    return [_prediction(case, outcome_by_case.get(i, configurations[i])) for i, case in enumerate(cases)]
 
 
 def _configuration(case: Case, lookup: Lookup) -> Any:
     """Return what its kind's ``complete`` makes of a case, or the reason of a skip."""
     try:
-        return KINDS[case.kind].complete(case, lookup)
+        return raise_skip(KINDS[case.kind].complete(case, lookup))
+    except InputError as error:
+        return Skip("not in the catalogue", str(error))
+    except ValueError as error:
+        return Skip("no usable number", str(error))
     except Skip as skip:
         return skip
+
+
+def _prediction(case: Case, outcome: Prediction | dict[str, float] | Skip) -> Prediction:
+    """Return what a kind predicts of a case as a prediction."""
+    if isinstance(outcome, Prediction):
+        return outcome
+    return Prediction(case, skip=outcome) if isinstance(outcome, Skip) else Prediction(case, metrics=outcome)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -12,7 +11,7 @@ from dse.designs.catalog import EXPERTS_LEFT_OPEN
 from dse.errors import nearest
 from dse.io import counted
 from dse.measured.cells import Cells
-from dse.measured.table import Skip
+from dse.measured.table import KIND_ROWS, Skip
 from dse.model.divisibility import fault, keeps, splits_hidden
 from dse.model.schedules import CHUNKS
 from dse.types import (
@@ -30,14 +29,8 @@ from dse.types import (
     weight_only_format,
 )
 
-PRECISIONS = {
-    "bf16": "bf16", "te-bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16",
-    "fp8": "fp8", "te-fp8": "fp8", "fp8-cs": "fp8", "fp8-ds": "fp8", "fp8-tensor": "fp8", "fp8-tensorwise": "fp8",
-    "fp8-row": "fp8_row", "fp8-rowwise": "fp8_row", "fp8_row": "fp8_row", "fp8_block": "fp8_block",
-    "fp8-block": "fp8_block", "fp8-sc": "fp8_block", "fp8-mx": "mxfp8", "fp8-subchannel/mx": "mxfp8", "mxfp8": "mxfp8",
-    "fp32": "fp32", "tf32": "tf32", "fp4": "fp4", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "int8": "int8", "int4": "int4",
-    "aqt": "int8", "aqt-int8": "int8",
-}  # fmt: skip
+#: Name in tables → recipe of matrix products.
+PRECISIONS = {name: recipe for recipe, names in KIND_ROWS["recipes"].items() for name in names}
 
 #: Limits of the search: micro-batches are powers of two, tp stays within a node.
 LARGEST_MICRO_BATCH, LARGEST_TP, LARGEST_PP, LARGEST_STAGES = 64, 8, 64, 128
@@ -51,13 +44,6 @@ OFFLOAD_SHARES = [1 / 4, 1 / 2, 3 / 4, 1.0]
 #: Recompute in tables without an equivalent policy: empty, and policies of MaxText that store matrix products. The
 #: policy is then chosen, and recorded as completed.
 _OPEN_POLICIES = ("", "nan", "minimal", "minimal_flash", "minimal_with_context")
-
-#: Remarks on tensor-parallel messages that overlap with their matrices.
-_ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
-
-#: Remarks on experts with a capacity in tokens.
-_DROPPING = re.compile(r"\btoken-?drop\b", re.IGNORECASE)
-
 
 #: Update by the host as DeepSpeed has it by default: gradients leave in the backward, copied at once in fp32
 #: (``runtime/zero/stage3.py``), to pageable memory (``pin_memory`` of ``runtime/zero/offload_config.py``).
@@ -89,7 +75,7 @@ def mappings(
         name: _value_or_default(cells.flag(name), default(name, fixed_options["zero_stage"]))
         for name in ("overlap_dp", "overlap_tp")
     }
-    if _ASYNCHRONOUS.search(cells.text("note")):
+    if cells.convention("overlap_tp"):
         overlap_options["overlap_tp"] = 1.0
     if workload.experts is not None:
         fixed_options["experts"] = expert_mapping(cells, default)
@@ -154,7 +140,7 @@ def expert_mapping(cells: Cells, default: StackDefault) -> ExpertMapping:
     rows with dropped tokens exchange pairwise, if they state no dispatcher.
     """
     options = {name: default(name) for name in EXPERTS_LEFT_OPEN}
-    if drops_tokens(cells):
+    if cells.convention("drops_tokens"):
         options["all_to_all"] = float(AllToAll.pairwise)
     if dispatcher := cells.text("dispatcher").lower().replace("-", "_"):
         if dispatcher not in AllToAll.__members__:
@@ -162,11 +148,6 @@ def expert_mapping(cells: Cells, default: StackDefault) -> ExpertMapping:
         options["all_to_all"] = float(AllToAll[dispatcher])
     options["overlap_ep"] = _value_or_default(cells.flag("overlap_ep"), options["overlap_ep"])
     return ExpertMapping(ep=cells.count("ep") or 1.0, etp=cells.count("etp") or 1.0, **options)
-
-
-def drops_tokens(cells: Cells) -> bool:
-    """Return True where a row's note says that experts drop tokens beyond their capacity."""
-    return _DROPPING.search(cells.text("note")) is not None
 
 
 def _value_or_default(value: float | None, default: float) -> float:

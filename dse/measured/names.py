@@ -146,9 +146,7 @@ def accelerator_of(row: Row) -> str:
     >>> accelerator_of(Row("runs.csv", 2, "", {"gpu": "H100"}))
     'h100-sxm-80gb'
     """
-    if device_name := row.get(*DEVICE_COLUMNS):
-        return _accelerator_slug(device_name)
-    return _system_accelerator(system) if (system := row.get("system")) else ""
+    return accelerator_by_name(row.get(*DEVICE_COLUMNS) or row.get("system"))
 
 
 @functools.cache
@@ -161,15 +159,9 @@ def resolve_accelerator(name: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _accelerator_slug(name: str) -> str:
-    """Return the slug of an accelerator by a name of it, "" where the catalogue lacks it."""
-    return catalog.find("accelerator", name) or ""
-
-
-@functools.lru_cache(maxsize=1024)
-def _system_accelerator(name: str) -> str:
-    """Return the slug of a system's accelerator, "" where the catalogue lacks the system."""
+def accelerator_by_name(name: str) -> str:
+    """Return the slug of an accelerator by a name of it or of a system, "" where the catalogue lacks it."""
     try:
-        return calibrated.accelerator_of(name)
+        return (catalog.find("accelerator", name) or calibrated.accelerator_of(name)) if name else ""
     except InputError:
         return ""

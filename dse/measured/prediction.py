@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.doors import TRAINING, Study
 from dse.measured.names import Lookup
-from dse.measured.table import Case, Row, Skip
+from dse.measured.table import KIND_ROWS, Case, Row, Skip, cases_of
 from dse.model.recipes import RECIPES
 from dse.sweep.engine.numpy_backend import evaluate_few
 from dse.sweep.engine.point import Program
@@ -38,15 +38,33 @@ class Prediction:
 
 
 class TableKind(NamedTuple):
-    """A kind of measured tables, with the steps from rows to predictions."""
+    """A kind of measured tables: what is particular to it.
 
-    name: str
+    Its columns, metrics and figures are rows of ``kinds.toml``; reading, exclusion with a reason, prediction in one
+    batch, errors and tables are common to all kinds.
+    """
+
+    name: str  #: its table of ``kinds.toml``
     study: Study  #: study of its designs
-    matches: Callable[[Sequence[str]], bool]  #: whether a table with these columns is of the kind
-    read: Callable[[Sequence[str], list[Row]], list[Case]]  #: columns and rows → configurations with measurements
-    complete: Callable[[Case, Lookup], Any]  #: completed configuration; raises :class:`Skip`
-    predict: Callable[[Sequence[tuple[Case, Any]], Study], list[Prediction]]  #: all of them, in one batch
-    metrics: Callable[[Case], Sequence[str]]  #: predicted metrics of a row
+    #: Completed configurations → their predictions, metrics in SI units or skips, in one batch.
+    predict: Callable[[Sequence[tuple[Case, Any]], Study], Sequence[Prediction | dict[str, float] | Skip]]
+    #: Configuration → what ``predict`` needs of it: a design, or arguments of a formula; raises :class:`Skip`.
+    complete: Callable[[Case, Lookup], Any] = lambda case, _: case.payload
+    #: Rows → configurations with measurements; by default by the names of their figures.
+    read: Callable[[list[Row]], list[Case]] | None = None
+
+    def matches(self, columns: Iterable[str]) -> bool:
+        """Return True where a table with these columns is of the kind."""
+        names, row = set(columns), KIND_ROWS[self.name]
+        return all(names & set(keys) for keys in row.get("keys", [])) and not names & set(row.get("without", []))
+
+    def cases(self, rows: list[Row]) -> list[Case]:
+        """Return the configurations of the rows of a table, in order."""
+        return cases_of(rows, self.name) if self.read is None else self.read(rows)
+
+    def metrics(self, case: Case) -> Sequence[str]:
+        """Return the predicted metrics of a configuration: those of its kind, else those that it measures."""
+        return KIND_ROWS[self.name].get("metrics") or [figure.name for figure in case.measurements]
 
 
 def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[str, np.ndarray]:
@@ -99,6 +117,11 @@ def evaluate_batch(stack: Design, study: Study = TRAINING) -> Any:
         Record of metrics in SI units, each an array [designs].
     """
     return evaluate_few(stack, {}, program=Program(study))[0]
+
+
+def reason_text(bits: int, study: Study) -> str:
+    """Return in words the reasons of bits of infeasibility, but those of memory."""
+    return "; ".join(study.reason_meanings[name] for name in study.reasons_in(bits & ~int(study.memory_reasons)))
 
 
 def peak_rate(design: Design) -> float:

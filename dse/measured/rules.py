@@ -32,18 +32,12 @@ class RowRule(NamedTuple):
 
 @functools.cache
 def rules(kind: str) -> tuple[RowRule, ...]:
-    """Return the rules of a kind (``unused``, ``corrected``, ``stated``, ``mean``), in the order of the file.
+    """Return the rules of a kind, in the order of the file.
 
     Args:
-        kind: table of ``rules.toml``.
+        kind: ``unused``, ``corrected``, ``stated``, ``mean`` or ``convention``.
     """
-    return tuple(_rule(**fields) for fields in _document()[kind])
-
-
-@functools.cache
-def _document() -> dict[str, Any]:
-    """Return ``rules.toml`` as kind → its entries."""
-    return toml.parse(FILE.read_text(encoding="utf-8"), str(FILE))
+    return tuple(_rule(**fields) for fields in toml.package_rows(FILE)[kind])
 
 
 def _rule(where: Mapping[str, str], **fields: Any) -> RowRule:
@@ -79,7 +73,7 @@ def corrected_row(row: Row) -> Row:
 def source_value(row: Row, kind: str, *columns: str) -> str:
     """Return the text that the first rule of a kind that applies to the row states for one of ``columns``, else "".
 
-    ``kind``: ``stated`` or ``mean``.
+    ``kind``: ``stated``, ``mean`` or ``convention``.
     """
     rules_and_columns = ((rule, column) for rule in rules(kind) for column in columns if column in rule.cells)
     return next((rule.cells[column] for rule, column in rules_and_columns if rule.matches(row)), "")

@@ -11,57 +11,20 @@ from dse.doors import SERVING, Study
 from dse.measured import rules
 from dse.measured.cells import Cells
 from dse.measured.completion import Candidates
-from dse.measured.prediction import Prediction, TableKind, evaluate_many
+from dse.measured.prediction import Prediction, TableKind, evaluate_many, reason_text
 from dse.measured.roofline import batch_latency_bounds, refuse_implausible
 from dse.measured.serving_rows import complete_row, deepseek_r1_duplicates
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, cases_of, measurement
+from dse.measured.table import KIND_ROWS, Case, Measurement, Row, Skip, cases_of, joined_remarks
 from dse.model.serving.least import LatencyBounds
 from dse.types import Design, Load
 
-#: Column that identifies tables of serving.
-KEY_COLUMN = "isl"
-
 #: Metrics of a row.
-METRICS = (
-    "time_per_output_token",
-    "inter_token_latency",
-    "time_to_first_token",
-    "request_latency",
-    "output_tokens_per_second",
-    "output_tokens_per_second_per_device",
-    "concurrency_limit",
-    "peak_memory",
-    "energy_per_output_token",
-    "average_power",
-)
+METRICS: Sequence[str] = KIND_ROWS["serving"]["metrics"]
 
-_TIME_PER_TOKEN = "time_per_output_token"
 _TIME_TO_FIRST_TOKEN, _RATE = "time_to_first_token", "output_tokens_per_second"
 #: Room for a cache, of the most loaded device of a rank, and of that in tokens; not metrics of the model.
 _CACHE_BYTES, _CACHE_TOKENS = "cache_memory", "cache_tokens"
 _ENERGY, _POWER = "energy_per_output_token", "average_power"
-
-#: Measured name → meaning.
-MEANINGS = {
-    "tpot": Meaning(_TIME_PER_TOKEN, _TIME_PER_TOKEN, 0, "ms"),
-    "tpot_mean": Meaning(_TIME_PER_TOKEN, _TIME_PER_TOKEN, 0, "ms"),
-    "itl_mean": Meaning(_TIME_PER_TOKEN, _TIME_PER_TOKEN, 1, "ms"),
-    "itl_median": Meaning("inter_token_latency", "inter_token_latency", 0, "ms"),
-    "ttft": Meaning(_TIME_TO_FIRST_TOKEN, _TIME_TO_FIRST_TOKEN, 0, "ms"),
-    "ttft_mean": Meaning(_TIME_TO_FIRST_TOKEN, _TIME_TO_FIRST_TOKEN, 0, "ms"),
-    "latency_total": Meaning("request_latency", "request_latency", 0, "ms"),
-    "output_throughput_total": Meaning(_RATE, _RATE, 0, "token/s"),
-    "output_throughput_per_gpu": Meaning(_RATE, f"{_RATE}_per_device", 1, "token/s"),
-    "memory_usage": Meaning("peak_memory", "peak_memory", 0, "GB"),
-    "weight_memory": Meaning("peak_memory_weights", "peak_memory_weights", 0, "GiB"),
-    _CACHE_BYTES: Meaning(_CACHE_BYTES, _CACHE_BYTES, 0, "GiB"),
-    _CACHE_TOKENS: Meaning(_CACHE_TOKENS, _CACHE_TOKENS, 0, "token"),
-    "graph_memory": Meaning("graph_memory", "graph_memory", skip="part of the memory of an engine's runtime"),
-    _ENERGY: Meaning(_ENERGY, _ENERGY, 0, "J/token"),
-    "energy_per_request": Meaning(_ENERGY, _ENERGY, 1, "J/request", skip="the energy of its tokens"),
-    "avg_power_total": Meaning(_POWER, _POWER, 0, "W"),
-    "mfu": Meaning("mfu", "mfu", skip="a utilisation, given with its time"),
-}
 
 #: Requests of a run of ML.ENERGY v2, from ramp and tail: throughput times TPOT falls below the concurrency by one per
 #: this number of sequences. A run takes at most this multiple of a mean request: with all requests in flight from the
@@ -69,10 +32,9 @@ MEANINGS = {
 _SEQUENCES_PER_RUN, _MAX_STRETCH = 800.0, 2.0
 
 
-def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
+def read(rows: list[Row]) -> list[Case]:
     """Return the configurations of a table in order; payload True where an equal one is listed under another model."""
-    rows = [rules.corrected_row(row) for row in rows]
-    cases = cases_of(rows, lambda row: [measurement(row, row.get("metric"), MEANINGS)], "serving")
+    cases = cases_of([rules.corrected_row(row) for row in rows], "serving")
     has_equal_row = deepseek_r1_duplicates(cases)
     return [dataclasses.replace(case, payload=has_equal_row.get(id(case))) for case in cases]
 
@@ -101,15 +63,13 @@ def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> 
 def _prediction(case: Case, candidates: Candidates, metrics: dict[str, float], bound: LatencyBounds) -> Prediction:
     """Return the prediction of a row, with a note where it exceeds memory and a skip where it cannot run otherwise."""
     reason = int(metrics["infeasible_reason"])
-    other_reasons = reason & ~int(SERVING.memory_reasons)
-    if other_reasons:
-        sentence = "; ".join(SERVING.reason_meanings[name] for name in SERVING.reasons_in(other_reasons))
+    if sentence := reason_text(reason, SERVING):
         return Prediction(case, completed=candidates.completed, skip=Skip("infeasible as stated", sentence))
     if metrics["concurrency_limit"] < 1.0:
         return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory"))
     figures = [steady_figure(m, candidates.design) for m in case.measurements]
     case = dataclasses.replace(case, measurements=tuple(refuse_implausible(figures, candidates.design, bound)))
-    note = "; ".join(filter(None, (candidates.note, "over capacity" if reason else "")))
+    note = joined_remarks(candidates.note, "over capacity" if reason else "")
     if {m.name for m in case.measurements} & {_CACHE_BYTES, _CACHE_TOKENS}:
         metrics |= cache_figures(candidates.design, Cells(case.row).number("longest") or 0.0)
     return Prediction(case, candidates.design, metrics, candidates.completed, note, stack=candidates.stack)
@@ -175,12 +135,4 @@ def bytes_over_bandwidth(design: Design, metric: str) -> float:
     }.get(metric, token_time)
 
 
-KIND = TableKind(
-    "serving",
-    SERVING,
-    lambda columns: KEY_COLUMN in columns,
-    read,
-    lambda case, lookup: complete_row(case.row, lookup, case.payload),
-    predict,
-    lambda case: METRICS,
-)
+KIND = TableKind("serving", SERVING, predict, lambda case, lookup: complete_row(case.row, lookup, case.payload), read)

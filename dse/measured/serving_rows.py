@@ -36,45 +36,24 @@ from dse.types import (
 from dse.types.choices import WEIGHTS_ALONE
 from dse.types.paths import build
 
-#: InferenceX draws lengths uniformly between 0.8 and 1.0 of the stated ones, and sends ten times the concurrent
-#: requests, the first of them together: a tenth of the mean.
-_LENGTH_SHARE, _BURST_SHARE = 0.9, 0.1
-#: Sources with such clients.
-_BURST_SOURCES = ("InferenceX", "aiconfigurator_silicon")
-
-#: Sources of energy from device counters (NVML), without hosts and facility.
-_DEVICE_COUNTER_SOURCES = ("ML.ENERGY", "profile ")
-
-#: Sources measured with ``trtllm-bench``, and whether its engine cuts no prompts: the PyTorch backend, of 1.0.
-_HAS_UNCUT_PROMPTS = {"TensorRT-LLM_v0.17": False, "TensorRT-LLM_v1.0": True}
-
-#: Step between sizes of captured graphs up to four of it, beyond powers of two (``llm_options.yml`` of the second).
+#: Step between sizes of captured graphs up to four of it, beyond powers of two (``llm_options.yml``, release 1.0).
 _GRAPH_STEP = 128.0
 
-_MLPERF = "MLPerf"
 #: Assumed maximum share of memory for weights, of mappings that no row lists.
 _MLPERF_WEIGHTS = 0.62
 
 #: Drafts of rows with multi-token prediction, and their acceptance: 2.3 tokens per step.
 _DRAFTS, _ACCEPTANCE = 3.0, 0.63
 
-#: Sources whose engine kept and read the whole cache of windowed layers (as a long prompt of Mistral shows).
-_FULL_CACHE_SOURCES = "TensorRT-LLM_v0"
-
-#: Models with MXFP4 weights, whatever format a row states; they compute in 16 bits.
-_MXFP4 = re.compile("gpt-oss", re.IGNORECASE)
-
-#: Engines with an 8-bit cache for weights of 8 or 4 bits.
-#: All have one for 4-bit weights.
-_FP8_CACHE_ENGINES = re.compile("trtllm|tensorrt", re.IGNORECASE)
-
-#: Engines that quantise tokens to 4 bits before they are sent to experts.
-_FP4_DISPATCH_ENGINES = re.compile("trtllm|tensorrt|vllm", re.IGNORECASE)
+#: Options of training, which serving has none of.
+_UNUSED_OPTIONS = dict.fromkeys(("cp", "micro_batch", "virtual_stages", "recompute_share"), 1.0) | dict.fromkeys(
+    ("recompute", "sequence_parallel", "zero_stage", "overlap_dp", "overlap_tp", "placement"), 0.0
+)
 
 
 def has_energy(row: Row) -> bool:
     """Return True for a serving row of an energy table."""
-    return row.source.startswith(_DEVICE_COUNTER_SOURCES[0])
+    return row.source.startswith("ML.ENERGY")
 
 
 def complete_row(row: Row, lookup: Lookup, has_equal_row: bool | None = None) -> Candidates:
@@ -91,97 +70,61 @@ def complete_row(row: Row, lookup: Lookup, has_equal_row: bool | None = None) ->
     slug = lookup.resolve("workload", cells.text("model", "workload"))
     if not slug:
         raise unknown_model_skip(cells, lookup)
-    stack = _stack(cells, lookup)
-    workload = lookup.workload(slug)
-    system = _system(cells, lookup)
+    stack, workload, system = _stack(cells, lookup), lookup.workload(slug), _system(cells, lookup)
+    software = lookup.software(stack)
+    engine, is_mixture = software.engine, workload.experts is not None
     n_devices, tp, pp, dp = _degrees(cells)
-    if row.source.startswith(_MLPERF):
-        tp, dp = _mlperf_degrees(
-            cells, workload.experts is not None, float(system.accelerator.memory.capacity), n_devices
-        )
+    if has_no_mapping := bool(cells.convention("mapping")):
+        tp, dp = _mlperf_degrees(cells, is_mixture, float(system.accelerator.memory.capacity), n_devices)
     system = dataclasses.replace(system, n_devices=n_devices)
-    if row.source.startswith(_DEVICE_COUNTER_SOURCES):
+    if cells.convention("energy"):
         system = dataclasses.replace(system, host_power=0.0, pue=1.0)
     requests = _requests(cells)
-    precision, expert_bytes, weight_bytes = _formats(cells, workload.experts is not None)
-    has_8_bit_format = precision in (Precision.fp8, Precision.fp8_block, Precision.fp4) or expert_bytes > 0.0
+    precision, expert_bytes, weight_bytes = _formats(cells, is_mixture)
+    if engine is None:
+        raise Skip("stack that does not serve", f"{stack} has no [engine]")
     is_4_bit = expert_bytes > 0.0 or precision == Precision.fp4
-    row_settings = {
-        "cache_bytes": 1.0
-        if is_4_bit or (has_8_bit_format and _FP8_CACHE_ENGINES.search(row.get("framework")))
-        else 2.0
-    }
+    is_8_bit = precision in (Precision.fp8, Precision.fp8_block) and bool(cells.convention("cache"))
+    row_settings = {"cache_bytes": 1.0 if is_4_bit or is_8_bit else 2.0}
     if row.source.startswith("InferenceX"):
         row_settings |= _inferencex_settings(cells, workload)
     if has_equal_row is False:
         drafts = cells.number("drafts", least=0.0)
         drafts = cells.complete("drafts", _DRAFTS) if drafts is None else drafts
         row_settings |= {"drafts": drafts, "acceptance": _ACCEPTANCE}
+    row_settings |= _settings(cells, float(engine.runtime_memory / system.accelerator.memory.capacity))
     serving = dataclasses.replace(
         build(Serving, lookup.serving_defaults(stack)),
         expert_bytes=expert_bytes,
         weight_bytes=weight_bytes,
         **row_settings,
     )
-    software, experts = lookup.software(stack), None
-    engine = software.engine
-    if engine is None:
-        raise Skip("stack that does not serve", f"{stack} has no [engine]")
-    if cells.text("batch_kind") == "max_num_seqs":  # limit of the engine, above the concurrency
-        max_sequences = max(float(engine.most_sequences), float(requests.concurrency))
-        engine = dataclasses.replace(engine, most_sequences=max_sequences)
-    graph_tokens = cells.number("graph_tokens") or float(engine.graph_tokens)
+    is_engine_limit = cells.text("batch_kind") == "max_num_seqs"  # above the concurrency
     engine = dataclasses.replace(
-        engine, request_time=float(engine.request_time) * client_slowdown(row), graph_tokens=graph_tokens
+        engine,
+        most_sequences=max(engine.most_sequences, requests.concurrency if is_engine_limit else 0.0),
+        request_time=float(engine.request_time) * client_slowdown(row),
+        graph_tokens=cells.number("graph_tokens") or float(engine.graph_tokens),
     )
-    software = dataclasses.replace(software, engine=engine)
-    if settings := _settings(cells, float(engine.runtime_memory / system.accelerator.memory.capacity)):
-        serving = dataclasses.replace(serving, **settings)
-    if workload.experts is not None:
-        # Engines gather the tokens of ranks with attention of their own unless told otherwise.
-        all_to_all = AllToAll.gather if dp > 1.0 else AllToAll.pairwise
-        experts = dataclasses.replace(
-            _experts(cells, tp, dp), dispatch_precision=_dispatch_precision(cells), all_to_all=float(all_to_all)
-        )
-        if row.source.startswith(_MLPERF):
-            experts = dataclasses.replace(experts, ep=tp * dp, etp=1.0)
+    software, experts = dataclasses.replace(software, engine=engine), None
+    if is_mixture:
+        experts = _experts(cells, tp, dp, has_no_mapping)
         software = dataclasses.replace(software, experts=lookup.expert_kernels(stack))
-    mapping = Mapping(
-        tp=tp,
-        pp=pp,
-        dp=dp,
-        cp=1.0,
-        micro_batch=1.0,
-        virtual_stages=1.0,
-        recompute=0.0,
-        recompute_share=1.0,
-        sequence_parallel=0.0,
-        zero_stage=0.0,
-        overlap_dp=0.0,
-        overlap_tp=0.0,
-        placement=0.0,
-        precision=precision,
-        experts=experts,
-        serving=serving,
-    )
-    if row.source.startswith(_FULL_CACHE_SOURCES):
+    mapping = Mapping(tp=tp, pp=pp, dp=dp, precision=precision, experts=experts, serving=serving, **_UNUSED_OPTIONS)
+    if cells.convention("windows"):
         workload = dataclasses.replace(workload, local_layers=0.0)
     workload = dataclasses.replace(workload, requests=requests)
-    if row.source in _HAS_UNCUT_PROMPTS:
+    if bench := cells.convention("bench"):
         design = Design(workload=workload, system=system, software=software, mapping=mapping)
-        mapping, software = _apply_bench_limits(cells, design)
+        mapping, software = _apply_bench_limits(cells, design, bench == "uncut prompts")
     is_nearest_stack = not row.get("software") and lookup.is_nearest(stack, row.source, row.get("framework"))
     note = NEAREST if is_nearest_stack else ""
     return Candidates(workload, system, software, (mapping,), cells.completed, stack, note)
 
 
-def _apply_bench_limits(cells: Cells, design: Design) -> tuple[Mapping, Software]:
+def _apply_bench_limits(cells: Cells, design: Design, has_uncut_prompts: bool) -> tuple[Mapping, Software]:
     """Return mapping and stack with ``trtllm-bench``'s limits, to which 4-bit weights are half a byte each."""
-    has_uncut_prompts, serving, engine = (
-        _HAS_UNCUT_PROMPTS[cells.row.source],
-        design.mapping.serving,
-        design.software.engine,
-    )
+    serving, engine = design.mapping.serving, design.software.engine
     assert serving is not None and engine is not None, "of a row of serving"
     bytes_per_weight = {"fp4": 0.5, "fp8": 1.0}.get(cells.text("precision").lower(), 2.0)
     engine_limits = bench_limits(design, bytes_per_weight * 1e9 * (cells.number("params_B") or 0.0), has_uncut_prompts)
@@ -191,12 +134,8 @@ def _apply_bench_limits(cells: Cells, design: Design) -> tuple[Mapping, Software
         whole_prompts=1.0 if has_uncut_prompts else None,
         graph_step=_GRAPH_STEP if has_uncut_prompts else None,
     )
-    return (
-        dataclasses.replace(design.mapping, serving=serving),
-        dataclasses.replace(
-            design.software, engine=dataclasses.replace(engine, most_sequences=engine_limits.sequences)
-        ),
-    )
+    engine = dataclasses.replace(engine, most_sequences=engine_limits.sequences)
+    return dataclasses.replace(design.mapping, serving=serving), dataclasses.replace(design.software, engine=engine)
 
 
 def _settings(cells: Cells, runtime_share: float) -> dict[str, float]:
@@ -295,22 +234,20 @@ def _mlperf_degrees(cells: Cells, is_mixture: bool, capacity_bytes: float, n_dev
     return cells.complete("tp", tp), n_devices / tp
 
 
-def _experts(cells: Cells, tp: float, dp: float) -> ExpertMapping:
-    """Return the mapping of experts over the stated ranks, with the remaining ranks splitting each expert."""
-    ep = min(cells.count("ep") or 1.0, tp * dp)
-    return ExpertMapping(ep=ep, etp=cells.count("etp") or tp * dp / ep)
+def _experts(cells: Cells, tp: float, dp: float, has_no_mapping: bool) -> ExpertMapping:
+    """Return the mapping of experts over the stated ranks, of rows without a mapping over all.
 
-
-def _dispatch_precision(cells: Cells) -> float:
-    """Return the code of the number format in which tokens are sent to experts.
-
-    TensorRT-LLM and vLLM send 4-bit operands, others 16 bits.
-
-    ``fused_moe_cutlass.py``: activations are quantised before they are gathered, but for scales of blocks; so does
-    ``flashinfer_cutlass_prepare_finalize.py`` of vLLM for NVFP4.
+    The remaining ranks split each expert. Engines gather the tokens of ranks with attention of their own unless told
+    otherwise.
     """
-    is_narrow = _FP4_DISPATCH_ENGINES.search(cells.row.get("framework")) and "fp4" in cells.text("precision").lower()
-    return float(Precision.fp4 if is_narrow and not _MXFP4.search(cells.text("model")) else Precision.bf16)
+    ep = tp * dp if has_no_mapping else min(cells.count("ep") or 1.0, tp * dp)
+    etp = None if has_no_mapping else cells.count("etp")
+    return ExpertMapping(
+        ep=ep,
+        etp=etp or tp * dp / ep,
+        dispatch_precision=float(Precision[cells.convention("dispatch") or "bf16"]),
+        all_to_all=float(AllToAll.gather if dp > 1.0 else AllToAll.pairwise),
+    )
 
 
 def _formats(cells: Cells, is_mixture: bool) -> tuple[float, float, float]:
@@ -322,7 +259,7 @@ def _formats(cells: Cells, is_mixture: bool) -> tuple[float, float, float]:
     text = cells.text("precision").lower().rstrip("?")
     bytes_by_format = {"fp4": 0.5625, "nvfp4": 0.5625, "mxfp4": 0.53125, "int4": 0.53125, "uint4": 0.53125}
     if text in bytes_by_format and (is_mixture or text not in PRECISIONS):
-        recipe = Precision.bf16 if text == "mxfp4" or _MXFP4.search(cells.text("model")) else Precision.fp8
+        recipe = Precision.bf16 if text == "mxfp4" or cells.convention("recipe") else Precision.fp8
         return float(recipe), bytes_by_format[text] if is_mixture else 0.0, 0.0
     if text in WEIGHTS_ALONE:
         return float(Precision.bf16), 0.0, WEIGHTS_ALONE[text]
@@ -331,41 +268,28 @@ def _formats(cells: Cells, is_mixture: bool) -> tuple[float, float, float]:
 
 def _requests(cells: Cells) -> Requests:
     """Return the requests of a row by the conventions of its source, or raise Skip without lengths or concurrency."""
-    source, batch_kind = cells.row.source, cells.text("batch_kind").lower()
     batch = cells.number("batch", "concurrency")
     prompt_tokens, output_tokens = cells.number("isl", least=0.5), cells.number("osl", least=0.5)
-    if source.startswith("InferenceX") and prompt_tokens and output_tokens:
-        prompt_tokens, output_tokens = _LENGTH_SHARE * prompt_tokens, _LENGTH_SHARE * output_tokens
-    burst = _BURST_SHARE if source.startswith(_BURST_SOURCES) else 0.0
-    running_match = re.search(r"mean running batch ([\d.]+)", cells.text("note"))
-    if running_match:
+    if running_match := re.search(r"mean running batch ([\d.]+)", cells.text("note")):
         batch = cells.complete("batch", float(running_match[1]))
     if prompt_tokens is None:
         raise Skip("no length of prompts stated")
     if output_tokens is None:
         raise Skip("no length of answers stated")
-    load = _load(source, batch_kind)
+    load = Load[cells.convention("load") or "concurrency"]
     if batch is None and load is not Load.offline:
         raise Skip("no concurrency stated")
+    length_share = float(cells.convention("length_share") or 1.0)
     return Requests(
-        prompt_tokens=prompt_tokens,
-        output_tokens=max(output_tokens, 1.0),
+        prompt_tokens=length_share * prompt_tokens,
+        output_tokens=max(length_share * output_tokens, 1.0),
         concurrency=batch or 1.0,
         load=float(load),
-        burst=burst,
+        burst=float(cells.convention("burst") or 0.0),
         queue=cells.number("queue") or 0.0,
         longest_answer=cells.number("longest_answer") or 0.0,
         sampled=1.0 if cells.flag("sampled") else None,
     )
-
-
-def _load(source: str, batch_kind: str) -> Load:
-    """Return how requests come, by the source and the words of its kind of batch."""
-    if source.startswith("lmdeploy") or "waves" in batch_kind:
-        return Load.waves
-    if "static" in batch_kind:
-        return Load.static
-    return Load.offline if "in-flight" in batch_kind or "offline" in batch_kind else Load.concurrency
 
 
 # DeepSeek-R1 and -V3

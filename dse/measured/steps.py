@@ -9,24 +9,11 @@ import numpy as np
 
 from dse.doors import TRAINING, Study
 from dse.measured.completion import Candidates, complete
-from dse.measured.prediction import Prediction, TableKind, evaluate_many
-from dse.measured.table import Case, Skip, cases_of, step_figures
+from dse.measured.prediction import Prediction, TableKind, evaluate_many, reason_text
+from dse.measured.table import Case, Skip, joined_remarks
 from dse.types import Design, Mapping, Recompute
 
 _GIB = 2.0**30
-
-#: Metrics written as ``pred_<metric>`` columns.
-METRICS = (
-    "step_time",
-    "tokens_per_second",
-    "tokens_per_second_per_device",
-    "peak_memory",
-    "peak_memory_state",
-    "peak_memory_activations",
-    "mfu",
-    "mfu_causal",
-    "hfu",
-)
 
 
 def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> list[Prediction]:
@@ -67,28 +54,31 @@ def _choose(
     all_lack_options = bool(np.all(reasons & lacks_bit))  # stated options that the stack lacks
     reasons = reasons & ~lacks_bit if all_lack_options else reasons
     can_run = (reasons & ~int(study.memory_reasons)) == 0
+    is_finite = np.isfinite(metrics[study.objective]) & np.isfinite(metrics[study.memory])
+    memory_bytes, is_fitting = metrics[study.memory], can_run & is_finite & (reasons == 0)
+    is_over_capacity = not is_fitting.any()
+    skip: Skip | None = None
     if not can_run.any():
-        skip = Skip("infeasible as stated", _reason_text(int(reasons[0]), study))
+        skip = Skip("infeasible as stated", reason_text(int(reasons[0]), study))
+    elif not (can_run & is_finite).any():
+        skip = Skip("beyond the range of single precision")
+    elif is_over_capacity and candidates.fits_memory_by_choice:
+        least_bytes = memory_bytes[can_run & is_finite].min()
+        skip = Skip("does not fit in memory", f"smallest need {least_bytes / _GIB:.1f} GiB")
+    if skip:
         return Prediction(case, completed=candidates.completed, skip=skip)
-    can_run &= np.isfinite(metrics[study.objective]) & np.isfinite(metrics[study.memory])
-    if not can_run.any():
-        return Prediction(case, completed=candidates.completed, skip=Skip("beyond the range of single precision"))
-    memory_bytes, is_fitting, note = metrics[study.memory], can_run & (reasons == 0), candidates.note
-    if not is_fitting.any():
-        if candidates.fits_memory_by_choice:
-            smallest = f"smallest need {memory_bytes[can_run].min() / _GIB:.1f} GiB"
-            return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory", smallest))
-        is_fitting, note = (
-            can_run & (memory_bytes == memory_bytes[can_run].min()),
-            "; ".join(filter(None, (note, "over capacity"))),
-        )
-    is_fitting, remark = _first_tier(candidates, is_fitting)
-    note = "; ".join(filter(None, (note, remark)))
+    if is_over_capacity:
+        can_run &= is_finite
+        is_fitting = can_run & (memory_bytes == memory_bytes[can_run].min())
+    is_fitting, tier_note = _first_tier(candidates, is_fitting)
     best_index = _fastest(mappings, metrics[study.objective], is_fitting)
-    if all_lack_options:
-        note = "; ".join(filter(None, (note, "asks for what its stack is said to lack")))
-    if is_uneven[best_index]:
-        note = "; ".join(filter(None, (note, "stages differ by a layer")))
+    note = joined_remarks(
+        candidates.note,
+        "over capacity" if is_over_capacity else "",
+        tier_note,
+        "asks for what its stack is said to lack" if all_lack_options else "",
+        "stages differ by a layer" if is_uneven[best_index] else "",
+    )
     return Prediction(
         case,
         designs[best_index],
@@ -134,17 +124,4 @@ def _completed(candidates: Candidates, mapping: Mapping) -> dict[str, str]:
     return {name: value or chosen_value(name) for name, value in candidates.completed.items()}
 
 
-def _reason_text(bits: int, study: Study) -> str:
-    """Return in words the reasons of bits of infeasibility, but those of memory."""
-    return "; ".join(study.reason_meanings[name] for name in study.reasons_in(bits & ~int(study.memory_reasons)))
-
-
-KIND = TableKind(
-    "steps",
-    TRAINING,
-    lambda columns: True,
-    lambda columns, rows: cases_of(rows, step_figures, "steps"),
-    complete,
-    predict,
-    lambda case: METRICS,
-)
+KIND = TableKind("steps", TRAINING, predict, complete)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import io
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dse.errors import InputError
-from dse.io import inputs
+from dse.io import inputs, toml
 
 T = TypeVar("T")
 
@@ -30,6 +31,11 @@ class Skip(Exception):  # noqa: N818 - an outcome of a row, not an error
     def __init__(self, reason: str, detail: str = ""):
         self.reason, self.detail = reason, detail
         super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+def joined_remarks(*remarks: str) -> str:
+    """Return remarks as one text, without empty ones."""
+    return "; ".join(filter(None, remarks))
 
 
 def raise_skip(outcome: T | Skip) -> T:
@@ -70,56 +76,32 @@ class Meaning:
     skip: str = ""  #: reason not to compare it
 
 
-#: Measured name → meaning, by the conventions in the tables' notes.
-MEANINGS = {
-    "iteration_time": Meaning("time", "step_time", 0, "s"),
-    "step_time": Meaning("time", "step_time", 0, "s"),
-    "tokens_per_s_per_gpu": Meaning("time", "tokens_per_second_per_device", 1, "token/s"),
-    "tokens_per_s": Meaning("time", "tokens_per_second", 2, "token/s"),
-    "sequences_per_s": Meaning("time", "tokens_per_second", 3, "seq/s", per_sequence=True),
-    "model_tflops_per_gpu": Meaning("time", "step_time", 4, "TFLOP/s", flops="model"),
-    "hw_tflops_per_gpu_incl_recompute": Meaning("time", "step_time", 5, "TFLOP/s", flops="hardware"),
-    "mfu": Meaning("time", "mfu", 6),
-    "hfu": Meaning("time", "hfu", 7),
-    "fraction_of_peak_incl_recompute": Meaning("time", "hfu", 8),
-    "peak_memory": Meaning("peak_memory", "peak_memory", 0, "GiB"),
-    "param_plus_optimizer_memory": Meaning("state", "peak_memory_state", 0, "GiB"),
-    "activation_memory": Meaning("activations", "peak_memory_activations", 0, "GiB"),
-    "device_power": Meaning("device_power", "device_power", 0, "W"),
-    "device_energy_per_step": Meaning("device_energy_per_step", "device_energy_per_step", 0, "J"),
-    "layer_forward_time": Meaning("layer_forward_time", "layer_forward_time", skip="layer times are not a metric"),
-    "layer_backward_time": Meaning("layer_backward_time", "layer_backward_time", skip="layer times are not a metric"),
-    "time_to_train_median": Meaning("time_to_train", "time_to_train", skip="time to train is not modelled"),
+#: Rows of ``kinds.toml``: kind of table → its column, metrics and figures; quantity → its units.
+KIND_ROWS = toml.package_rows(Path(__file__).with_name("kinds.toml"))
+
+#: Column of a wide table of steps → measured name and unit.
+WIDE_COLUMNS: dict[str, tuple[str, str]] = {
+    column: (fields["name"], fields["unit"]) for column, fields in KIND_ROWS["steps"]["wide"].items()
 }
 
-#: Column of a wide table → measured name and unit.
-WIDE_COLUMNS = {
-    "iteration_ms_measured": ("iteration_time", "ms"),
-    "iteration_s_measured": ("iteration_time", "s"),
-    "tokens_per_s_per_gpu_measured": ("tokens_per_s_per_gpu", "token/s"),
-    "tokens_per_s_measured": ("tokens_per_s", "token/s"),
-    "peak_alloc_gib_measured": ("peak_memory", "GiB"),
-    # Calculon's output
-    "total_time": ("iteration_time", "s"),
-    "proc_mem_tier1_cap_req": ("peak_memory", "B"),
+#: Unit → quantity and size in SI.
+_QUANTITY_AND_SIZE = {
+    unit: (quantity, size) for quantity, units in KIND_ROWS["units"].items() for unit, size in units.items()
 }
 
-#: Quantity → its units in lower case, in SI.
-_UNITS_BY_QUANTITY = {
-    "a time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0},
-    "memory": {"gib": 2.0**30, "mib": 2.0**20, "gb": 1e9, "mb": 1e6, "b": 1.0},
-    "a FLOP rate": {"tflop/s": 1e12, "pflop/s": 1e15},
-    "a token rate": {"token/s": 1.0, "tokens/s": 1.0, "tok/s": 1.0},
-    "a sequence rate": {"seq/s": 1.0, "sequences/s": 1.0},
-    "a share": {"fraction": 1.0, "1": 1.0, "%": 0.01},
-    "an energy per token": {"j/token": 1.0},
-    "an energy": {"j": 1.0, "kj": 1e3, "wh": 3600.0},
-    "a count of tokens": {"token": 1.0, "tokens": 1.0},
-    "power": {"w": 1.0},
-}
 
-#: Unit → quantity and size.
-_QUANTITY_AND_SIZE = {unit: (what, size) for what, units in _UNITS_BY_QUANTITY.items() for unit, size in units.items()}
+@functools.cache
+def meanings(kind: str) -> dict[str, Meaning]:
+    """Return measured name → meaning of a kind of tables.
+
+    Args:
+        kind: of tables, a table of ``kinds.toml``.
+
+    >>> meanings("serving")["ttft"].metric
+    'time_to_first_token'
+    """
+    figures = KIND_ROWS[kind].get("figures", {})
+    return {name: Meaning(**{"kind": fields["metric"], **fields}) for name, fields in figures.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,37 +243,41 @@ def positive_number(row: Row, column: str) -> float:
     return value
 
 
-def cases_of(rows: Iterable[Row], figures: Callable[[Row], Sequence[Measurement]], kind: str) -> list[Case]:
+def cases_of(rows: Iterable[Row], kind: str) -> list[Case]:
     """Return the configurations of the rows of a table, in order, with the figures of each row."""
-    return [Case(tuple(group), tuple(m for row in group for m in figures(row)), kind) for group in group_rows(rows)]
+    return [
+        Case(tuple(group), tuple(m for row in group for m in figures(row, kind)), kind) for group in group_rows(rows)
+    ]
 
 
-def step_figures(row: Row) -> list[Measurement]:
-    """Return the measurements of a row of training steps, one or more: its ``metric``, or columns of a wide table."""
-    if row.get("metric"):
-        return [measurement(row, row.get("metric"), MEANINGS)]
+def figures(row: Row, kind: str) -> list[Measurement]:
+    """Return the measurements of a row, one or more: its ``metric``, or the columns of a wide table.
+
+    With a skip where nothing is measured, or what is has no name that is known or compared.
+    """
+    if name := row.get("metric"):
+        return [_measurement(row, name, row.get("value"), row.get("unit"), meanings(kind))]
+    wide_columns = WIDE_COLUMNS if kind == "steps" else {}
     wide_figures = [
-        _measurement(row, name, row.get(column), unit)
-        for column, (name, unit) in WIDE_COLUMNS.items()
+        _measurement(row, name, row.get(column), unit, meanings(kind))
+        for column, (name, unit) in wide_columns.items()
         if row.get(column)
     ]
-    return wide_figures or [measurement(row, "", MEANINGS)]
+    return wide_figures or [unnamed_figure(row, "none", skip=Skip("nothing measured"))]
 
 
-def measurement(row: Row, name: str, meanings: Mapping[str, Meaning]) -> Measurement:
-    """Return the figure of a row of a long table, with a skip where ``name`` is empty, unknown or not compared."""
-    if not name:
-        return Measurement(row, "none", Meaning("none", "none"), math.nan, Skip("nothing measured"))
-    return _measurement(row, name, row.get("value"), row.get("unit"), meanings)
+def unnamed_figure(row: Row, name: str, value: float = math.nan, skip: Skip | None = None) -> Measurement:
+    """Return a figure in SI units that is its own metric and kind of figure, NaN with a skip where there is none."""
+    return Measurement(row, name, Meaning(name, name), value, skip)
 
 
 def _measurement(
-    row: Row, name: str, figure_text: str, unit: str, meanings: Mapping[str, Meaning] = MEANINGS
+    row: Row, name: str, figure_text: str, unit: str, meaning_by_name: Mapping[str, Meaning]
 ) -> Measurement:
     """Return a figure in SI units of a text and its unit, NaN with a skip where it cannot be used."""
-    meaning = meanings.get(name)
+    meaning = meaning_by_name.get(name)
     if meaning is None:
-        return Measurement(row, name, Meaning(name, name), math.nan, Skip("unknown metric", name))
+        return unnamed_figure(row, name, skip=Skip("unknown metric", name))
     if meaning.skip:
         return Measurement(row, name, meaning, math.nan, Skip(meaning.skip))
     quantity, factor = _quantity_and_size(unit or meaning.unit)
@@ -307,7 +293,7 @@ def _measurement(
 def _figure_fault(value: float, unit: str, quantity: str, expected_quantity: str) -> str:
     """Return the reason why a figure's quantity or value is not usable, "" where it is."""
     if not quantity:
-        units = ", ".join(_UNITS_BY_QUANTITY[expected_quantity])
+        units = ", ".join(KIND_ROWS["units"][expected_quantity])
         return f"a unit that is not known: {unit}; of {expected_quantity} are {units}"
     if quantity != expected_quantity:
         return f"a unit that is not of {expected_quantity}: {unit}"

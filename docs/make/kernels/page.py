@@ -149,7 +149,7 @@ def _exchanges(kernels: Sequence[Kernel]) -> list[str]:
     """Kernels that send tokens to experts and back, which have figures of their own too."""
     text = (
         "DeepEP: dispatch and combine; those between nodes are of H100 and H200. Their figures "
-        "(`dse/measured/kernels/exchanges.py`) saw these rows."
+        "(`dse/measured/kernels/kernels.toml`) saw these rows."
     )
     return _section("Exchanges between experts", text, "kernel, chip", kernels)
 

@@ -190,16 +190,12 @@ def _overview(steps: Sequence[_Step]) -> Table:
         Column("longer by", "gap", _signed_text, spare=True),
         Column("within", "within", lambda within: "yes" if within else "no"),
     ]
-    rows = [
-        (n, d.source, d.measured, d.predicted, *(d.interval or (None, None)), d.gap, d.is_explained)
-        for n, (d, _, _) in enumerate(steps, 1)
-    ]
-    return Table("steps", columns, _records(columns, rows), show="steps" if len(rows) == 1 else "", keys=2)
-
-
-def _records(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return rows of values as dictionaries by the keys of the columns."""
-    return [dict(zip((column.key for column in columns), row, strict=True)) for row in rows]
+    rows = []
+    for number, (diagnosis, _, _) in enumerate(steps, 1):
+        ends = diagnosis.interval._asdict() if diagnosis.interval else {"low": None, "high": None}
+        row = {"step": number, "gap": diagnosis.gap, "within": diagnosis.is_explained}
+        rows.append(diagnosis._asdict() | row | ends)
+    return Table("steps", columns, rows, show="steps" if len(rows) == 1 else "", keys=2)
 
 
 def _interval_text(row: Mapping[str, Any]) -> str:
@@ -262,8 +258,8 @@ def _part_table(diagnosis: Diagnosis, explanation: GapExplanation | None, detail
         text("predicted", lambda value: seconds(_visible_seconds(value))),
         text("gap", _signed_text),
     ]
-    rows = [(*part, None if part[1] is None else part[1] - part[2]) for part in parts]
-    return Table(f"parts{suffix}", columns, _records(columns, rows), show=detail)
+    rows = [{"part": part, "measured": m, "predicted": p, "gap": None if m is None else m - p} for part, m, p in parts]
+    return Table(f"parts{suffix}", columns, rows, show=detail)
 
 
 def _cause_sections(explanation: GapExplanation, detail: str, suffix: str, notes: list[str]) -> list[Section]:
@@ -283,12 +279,13 @@ def _cause_sections(explanation: GapExplanation, detail: str, suffix: str, notes
         )
         return sections
     rows = [
-        (cause.name, cause.seconds, abs(cause.seconds) / explanation.measured, cause.evidence)
+        {"cause": cause.name, "share": abs(cause.seconds) / explanation.measured} | cause._asdict()
         for cause in explanation.causes
         if cause.named or _visible_seconds(cause.seconds)
     ]
     gap = explanation.measured - explanation.predicted
-    rows.append(("measured beyond predicted", gap, abs(gap) / explanation.predicted, ""))
+    share = abs(gap) / explanation.predicted
+    rows.append({"cause": "measured beyond predicted", "seconds": gap, "share": share, "evidence": ""})
     count = len(explanation.prominent_causes)
     title = f"{counted(count, 'cause')} found" if count else "no cause stands out"
     columns = [
@@ -297,12 +294,12 @@ def _cause_sections(explanation: GapExplanation, detail: str, suffix: str, notes
         Column("of the step", "share", percent),
         Column("evidence", "evidence", left=True, prose=True),
     ]
-    return [*sections, Table(f"causes{suffix}", columns, _records(columns, rows), title, detail)]
+    return [*sections, Table(f"causes{suffix}", columns, rows, title, detail)]
 
 
 def _change_sections(diagnosis: Diagnosis, advice: Advice, detail: str, suffix: str) -> list[Section]:
     """Return the changes that shorten the step most; options of the tool and launch commands as a detail."""
-    rows = [(_settings_text(change.values), change.gain, change.low, change.high) for change in advice.changes]
+    rows = [change._asdict() | {"change": _settings_text(change.values)} for change in advice.changes]
     sections: list[Section] = [heading("no change shortens the step by 1 %", detail)]
     if rows:
         columns = [
@@ -311,14 +308,13 @@ def _change_sections(diagnosis: Diagnosis, advice: Advice, detail: str, suffix: 
             Column("80 % interval", "low", row_text=lambda row: f"{100.0 * row['low']:.1f} to {percent(row['high'])}"),
             Column("high", "high", hidden=True),
         ]
-        sections = [
-            Table(f"changes{suffix}", columns, _records(columns, rows), "changes that shorten the step most", detail)
-        ]
+        title = "changes that shorten the step most"
+        sections = [Table(f"changes{suffix}", columns, rows, title, detail)]
     for row, change in zip(rows, advice.changes, strict=True):
         signs = {"+": change.options, "-": change.without}
         options = [f"{sign} {'  '.join(words)}" for sign, words in signs.items() if words]
         if lines := [*options, *filter(None, [_command(diagnosis, change.design)])]:
-            sections += [heading(row[0], "commands"), verbatim("\n".join(lines), "commands")]
+            sections += [heading(row["change"], "commands"), verbatim("\n".join(lines), "commands")]
     if forbidden := advice.forbidden:
         text = (
             f"memory forbids {_settings_text(forbidden.values)}: {percent(forbidden.gain)} shorter, but needs "

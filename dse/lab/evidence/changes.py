@@ -81,38 +81,22 @@ def advise(run_choice: Choice) -> Advice:
     single_gains = [
         (move, gains[index]) for index, move in enumerate(candidates, 1) if move in moves and fits_memory[index]
     ]
-    order = [
-        int(index)
-        for index in np.argsort(-np.where(np.isfinite(gains), gains, -1.0))
-        if index and gains[index] >= MIN_GAIN
-    ]
+    finite_gains = np.where(np.isfinite(gains), gains, -1.0)
+    order = [int(index) for index in np.argsort(-finite_gains) if index and gains[index] >= MIN_GAIN]
     chosen: list[int] = []
     for index in order:
         candidate = candidates[index - 1]
         best_part_gain = max((gain for move, gain in single_gains if move.items() < candidate.items()), default=-1.0)
-        if (
-            fits_memory[index]
-            and gains[index] - best_part_gain >= MIN_GAIN
-            and not any(_is_redundant(candidate, candidates[i - 1]) for i in chosen)
-        ):
+        is_redundant = any(_is_redundant(candidate, candidates[i - 1]) for i in chosen)
+        if fits_memory[index] and gains[index] - best_part_gain >= MIN_GAIN and not is_redundant:
             chosen.append(index)
-        if len(chosen) == MAX_CHANGES:
-            break
+    chosen = chosen[:MAX_CHANGES]
     best_gain = gains[chosen[0]] if chosen else MIN_GAIN
-    forbidden_index = next(
-        (index for index in order if can_run[index] and not fits_memory[index] and gains[index] > best_gain + MIN_GAIN),
-        None,
-    )
-    forbidden = (
-        None
-        if forbidden_index is None
-        else Forbidden(
-            _by_short_name(candidates[forbidden_index - 1]),
-            float(gains[forbidden_index]),
-            float(memory_bytes[forbidden_index]),
-            TRAINING.capacity_of(designs[forbidden_index]),
-        )
-    )
+    forbidden = None
+    for i in order:
+        if forbidden is None and can_run[i] and not fits_memory[i] and gains[i] > best_gain + MIN_GAIN:
+            memory, capacity = float(memory_bytes[i]), TRAINING.capacity_of(designs[i])
+            forbidden = Forbidden(_by_short_name(candidates[i - 1]), float(gains[i]), memory, capacity)
     return Advice(_changes(run_choice, [(candidates[i - 1], designs[i], float(gains[i])) for i in chosen]), forbidden)
 
 
@@ -173,6 +157,18 @@ def _launch_line(run_choice: Choice, design: Design, tool: str) -> tuple[str, li
     return line.text, [" ".join(filter(None, pair)) for pair in line.options]
 
 
+#: Leaves of a run as ``--set`` takes them, and those that are 1 by default.
+_SETTINGS = (
+    "workload.seq_len", "workload.global_batch", "mapping.precision", "mapping.tp", "mapping.cp", "mapping.pp",
+    "mapping.dp", "mapping.experts.ep", "mapping.experts.etp", "mapping.micro_batch", "mapping.virtual_stages",
+    "mapping.recompute", "mapping.zero_stage", "mapping.sequence_parallel", "mapping.overlap_dp", "mapping.overlap_tp",
+    "mapping.schedule", "mapping.dp_replicate",
+)  # fmt: skip
+_ONE_BY_DEFAULT = frozenset(
+    f"mapping.{name}" for name in ("cp", "pp", "experts.ep", "experts.etp", "virtual_stages", "dp_replicate")
+)
+
+
 def settings_of(design: Design) -> list[str]:
     """Return ``NAME=VALUE`` of a design's sequence length, batch and mapping, as ``--set`` takes them.
 
@@ -182,37 +178,9 @@ def settings_of(design: Design) -> list[str]:
     Returns:
         One text per leaf that the design has, without degrees that are 1 by default.
     """
-    names = [
-        "workload.seq_len",
-        "workload.global_batch",
-        *(
-            f"mapping.{name}"
-            for name in (
-                "precision",
-                "tp",
-                "cp",
-                "pp",
-                "dp",
-                "experts.ep",
-                "experts.etp",
-                "micro_batch",
-                "virtual_stages",
-                "recompute",
-                "zero_stage",
-                "sequence_parallel",
-                "overlap_dp",
-                "overlap_tp",
-                "schedule",
-                "dp_replicate",
-            )
-        ),
-    ]
     settings, present = [], leaves_of(design)
-    for path in names:
-        value: Any = leaf(design, path) if path in present else None
-        is_default = (
-            path.rpartition(".")[2] in ("cp", "pp", "ep", "etp", "virtual_stages", "dp_replicate") and value == 1.0
-        )
-        if value is not None and not is_default:
+    for path in filter(present.__contains__, _SETTINGS):
+        value: Any = leaf(design, path)
+        if value is not None and not (path in _ONE_BY_DEFAULT and value == 1.0):
             settings.append(f"{short_name(path)}={leaf_text(path, float(value))}")
     return settings

@@ -88,25 +88,16 @@ def _events(explanation: GapExplanation) -> Iterator[dict[str, Any]]:
 
 def _measured_events(rank: RankParts, process: int) -> Iterator[dict[str, Any]]:
     """Yield the kernels of a trace as events under the names of the operators that they were matched to."""
-    trace, classes = rank.trace, rank.matched.classes
-    for kind, class_index, stream, start, end in zip(
-        trace.kind_index, rank.matched.class_index, trace.stream, trace.start, trace.end, strict=True
+    trace, matched = rank.trace, rank.matched
+    for kind, index, *times in zip(
+        trace.kind_index, matched.class_index, trace.stream, trace.start, trace.end, strict=True
     ):
-        kernel_kind = trace.kinds[kind]
-        name, args = (
-            (classes[class_index].name, {"kernel": kernel_kind.name})
-            if class_index >= 0
-            else (kernel_kind.name, {"matched": False})
-        )
-        yield _event(
-            name,
-            classes[class_index].family if class_index >= 0 else "not matched",
-            process,
-            int(stream),
-            start,
-            end,
-            args,
-        )
+        kernel_name = trace.kinds[kind].name
+        if index >= 0:
+            kernel_class = matched.classes[index]
+            yield _event(kernel_class.name, kernel_class.family, process, *times, {"kernel": kernel_name})
+        else:
+            yield _event(kernel_name, "not matched", process, *times, {"matched": False})
 
 
 def _predicted_events(expected: DeviceStep, process: int) -> Iterator[dict[str, Any]]:
@@ -120,14 +111,5 @@ def _event(
     name: str, family: str, process: int, stream: int, start: float, end: float, args: dict[str, Any]
 ) -> dict[str, Any]:
     """Return a kernel as a complete event of a Chrome trace, in µs; ``start`` and ``end`` in s."""
-    begin, length = (round(float(seconds) * MICROSECONDS, 3) for seconds in (start, end - start))
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": family,
-        "pid": process,
-        "tid": stream,
-        "ts": begin,
-        "dur": length,
-        "args": args,
-    }
+    times_us = tuple(round(float(seconds) * MICROSECONDS, 3) for seconds in (start, end - start))
+    return chrome_trace.span(name, family, (process, int(stream)), times_us, args)

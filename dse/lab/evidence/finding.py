@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dse.lab.evidence.matching import MatchedTrace
 from dse.lab.evidence.ranks import (
     FAMILIES,
     RankParts,
@@ -98,25 +99,20 @@ class CauseSearch:
         ranks = self.state.ranks
         if len(ranks) < 2:
             return -1, 1.0
-        ratios_by_rank = [
-            {name: (steady_ratio([rank], name), weight) for name, (_, weight) in self._family_ratios([rank]).items()}
-            for rank in ranks
-        ]
+        ratios_by_rank = [self._family_ratios([rank]) for rank in ranks]
         factors = []
-        for i, ratios in enumerate(ratios_by_rank):
-            weights = {name: weight for name, (_, weight) in ratios.items()}
-            family_factors = {
-                name: ratios[name][0]
-                / median(
-                    other_ratios[name][0]
-                    for j, other_ratios in enumerate(ratios_by_rank)
-                    if j != i and name in other_ratios
-                )
+        for rank, ratios in zip(ranks, ratios_by_rank, strict=True):
+            others = {
+                name: [
+                    steady_ratio([other], name)
+                    for other, r in zip(ranks, ratios_by_rank, strict=True)
+                    if other is not rank and name in r
+                ]
                 for name in ratios
-                if any(name in other_ratios for j, other_ratios in enumerate(ratios_by_rank) if j != i)
             }
-            total_weight = sum(weights[name] for name in family_factors) or 1.0
-            factors.append(sum(weights[name] * factor for name, factor in family_factors.items()) / total_weight)
+            weights = {name: weight for name, (_, weight) in ratios.items() if others[name]}
+            weighted = (weight * steady_ratio([rank], name) / median(others[name]) for name, weight in weights.items())
+            factors.append(sum(weighted) / (sum(weights.values()) or 1.0))
         slowest = int(np.argmax(factors))
         return (slowest, factors[slowest]) if factors[slowest] > MIN_RANK_FACTOR else (-1, 1.0)
 
@@ -127,10 +123,7 @@ class CauseSearch:
         rank = self.state.ranks[self.slow_rank]
         share = 1.0 - 1.0 / self.slow_factor
         shares = np.where(rank.trace.labels == MESSAGE_CLASS, 0.0, share)
-        is_optimizer = np.array(
-            [kernel_class.family == "optimizer" for kernel_class in rank.matched.classes] + [False]
-        )[rank.matched.class_index]
-        in_passes, after_passes = self._net_savings(rank, shares, is_optimizer)
+        in_passes, after_passes = self._net_savings(rank, shares)
         saved = SavedTime({rank.stage: in_passes}, after_passes, everywhere=False)
         waiting = [
             float(np.minimum(other.trace.seconds - other.wire, other.exposed).sum()) / other.trace.n_steps
@@ -216,8 +209,8 @@ class CauseSearch:
 
         def shares(rank: RankParts) -> np.ndarray:
             """Return the share of its time that each kernel of a rank saves [kernels]."""
-            class_shares = [1.0 - 1.0 / factors.get(kernel_class.family, 1.0) for kernel_class in rank.matched.classes]
-            return np.array([*class_shares, 0.0])[rank.matched.class_index]
+            families = rank.matched.of_classes("family")
+            return rank.matched.of_kernels([1.0 - 1.0 / factors.get(family, 1.0) for family in families], 0.0)
 
         return self._saved_by_shares(shares)
 
@@ -228,21 +221,18 @@ class CauseSearch:
         """
         passes, after_passes = dict[int, list[float]](), dict[int, float]()
         for rank in self.ranks:
-            shares = shares_of(rank)
-            is_optimizer = np.array(
-                [kernel_class.family == "optimizer" for kernel_class in rank.matched.classes] + [False]
-            )[rank.matched.class_index]
-            in_passes, late_seconds = self._net_savings(rank, shares, is_optimizer)
+            in_passes, late_seconds = self._net_savings(rank, shares_of(rank))
             passes.setdefault(rank.stage, []).append(in_passes)
             after_passes[id(rank)] = late_seconds
         return SavedTime(self.state.stage_means(passes), self.state.last_rank_value(after_passes))
 
-    def _net_savings(self, rank: RankParts, shares: np.ndarray, is_optimizer: np.ndarray) -> tuple[float, float]:
+    def _net_savings(self, rank: RankParts, shares: np.ndarray) -> tuple[float, float]:
         """Return the s a step saved in the passes and after them, less the messages then exposed.
 
         ``shares``: share of its time that each kernel saves [kernels].
         """
         saved, hidden = shares * rank.trace.seconds / rank.trace.n_steps, self._hidden_seconds(rank)
+        is_optimizer = rank.matched.of_kernels(rank.matched.is_family("optimizer"))
         in_passes = float(saved[~is_optimizer].sum())
         return in_passes - min(hidden[0], in_passes), float(saved[is_optimizer].sum()) - min(hidden[1], in_passes)
 
@@ -252,59 +242,38 @@ class CauseSearch:
 
     def _expected_exposed(self, rank: RankParts) -> np.ndarray:
         """Return exposed s a step of measured messages behind predicted kernels, in and after passes [2]."""
-        predicted = self.state.predicted[rank.stage]
+        predicted, matched = self.state.predicted[rank.stage], rank.matched
         exposed_seconds = exposed_sums(predicted)
-        is_exposed = exposed_seconds > 1e-7
-        for index, kernel_class in enumerate(rank.matched.classes):
-            is_measured, is_predicted = rank.matched.class_index == index, predicted.matched.class_index == index
-            if (
-                kernel_class.family != "message"
-                or not is_measured.any()
-                or not is_exposed[int(kernel_class.is_after_passes)]
-            ):
-                continue
-            if kernel_class.is_after_passes or predicted.exposed[is_predicted].sum() > 1e-7:
-                wire_seconds = float(rank.wire[is_measured].sum()) / rank.trace.n_steps
-                exposed_seconds[int(kernel_class.is_after_passes)] += (
-                    wire_seconds - kernel_class.seconds_per_kernel * rank.matched.launches(index)
-                )
-        return np.asarray(exposed_seconds)
+        is_late = matched.of_classes("is_after_passes")
+        counts = matched.is_family("message") & (matched.launches > 0.0) & (exposed_seconds > 1e-7)[is_late.astype(int)]
+        counts &= is_late | (predicted.matched.sums(predicted.exposed) > 1e-7)
+        extra_seconds = matched.sums(rank.wire) - matched.expected
+        sums = [extra_seconds[counts & ~is_late].sum(), extra_seconds[counts & is_late].sum()]
+        return np.asarray(exposed_seconds + np.array(sums))
 
     def _worst(self, family: str) -> str:
         """Return as text up to three operators of a family that lose most, with measured and expected time."""
-        seconds_by_name: dict[str, tuple[float, float]] = {}
-        rank = self.ranks[0]
-        for index, kernel_class in enumerate(rank.matched.classes):
-            if kernel_class.family == family and (count := rank.matched.launches(index)):
-                seconds, expected = rank.matched.seconds(index), count * kernel_class.seconds_per_kernel
-                subtotal = seconds_by_name.get(kernel_class.name, (0.0, 0.0))
-                seconds_by_name[kernel_class.name] = subtotal[0] + seconds, subtotal[1] + expected
+        seconds_by_name, matched = dict[str, tuple[float, float]](), self.ranks[0].matched
+        for i in np.flatnonzero(matched.is_family(family) & (matched.launches > 0.0)):
+            seconds, expected = seconds_by_name.get(matched.classes[i].name, (0.0, 0.0))
+            seconds_by_name[matched.classes[i].name] = seconds + matched.seconds[i], expected + matched.expected[i]
         worst = sorted(seconds_by_name.items(), key=lambda pair: pair[1][1] - pair[1][0])[:3]
         return ", ".join(f"{name} {_ms(seconds)} instead of {_ms(expected)}" for name, (seconds, expected) in worst)
 
     def _recompute(self) -> list[Cause]:
         """Return a cause for forwards beyond those of the mapping, [] where they take hardly any of the time."""
-        extra_and_total, repeated_by_stage = [0.0, 0.0], dict[int, list[float]]()
+        extra_and_total, repeated_by_stage = np.zeros(2), dict[int, list[float]]()
         has_slow_links = any(ratio > MIN_LINK_FACTOR for ratio in self._level_ratios().values())
         for rank in self.ranks:
-            repeated, extra_exposed = (
-                self._launch_gap_seconds(rank),
-                exposed_sums(rank) - exposed_sums(self.state.predicted[rank.stage]),
-            )
-            if not has_slow_links:  # messages take what is predicted, so that what is exposed more is of repeated ones
+            repeated, matched = self._launch_gap_seconds(rank), rank.matched
+            extra_exposed = exposed_sums(rank) - exposed_sums(self.state.predicted[rank.stage])
+            shares = _repeated_class_shares(matched)
+            if has_slow_links:
+                repeated += float((shares * matched.sums(rank.exposed))[matched.is_family("message")].sum())
+            else:  # messages take what is predicted, so that what is exposed more is of repeated ones
                 repeated += max(float(extra_exposed[0]), 0.0)
-            for index, kernel_class in enumerate(rank.matched.classes):
-                count = rank.matched.launches(index)
-                if not kernel_class.has_forward or not count:
-                    continue
-                extra_share = (count - kernel_class.n_kernels) / count
-                if kernel_class.family == "message" and has_slow_links:
-                    repeated += (
-                        extra_share * float(rank.exposed[rank.matched.class_index == index].sum()) / rank.trace.n_steps
-                    )
-                elif kernel_class.family not in ("wait", "message"):
-                    extra_and_total[0] += extra_share * rank.matched.seconds(index)
-                    extra_and_total[1] += rank.matched.seconds(index)
+            computes = matched.of_classes("has_forward") & ~matched.is_family("wait", "message")
+            extra_and_total += (shares * matched.seconds)[computes].sum(), matched.seconds[computes].sum()
             repeated_by_stage.setdefault(rank.stage, []).append(repeated)
         share = extra_and_total[0] / max(extra_and_total[1], 1e-12)
         if share < MIN_REPEATED_SHARE:
@@ -342,13 +311,11 @@ class CauseSearch:
         """Return network → time of its messages on the wire over the predicted one."""
         sums: dict[str, list[float]] = {}
         for rank in self.ranks:
-            for index, kernel_class in enumerate(rank.matched.classes):
-                is_of_class = rank.matched.class_index == index
-                if kernel_class.family == "message" and is_of_class.any():
-                    predicted_seconds = kernel_class.seconds_per_kernel
-                    level_sums = sums.setdefault(kernel_class.level, [0.0, 0.0])
-                    level_sums[0] += is_of_class.sum() * float(np.median(rank.wire[is_of_class]))
-                    level_sums[1] += is_of_class.sum() * predicted_seconds
+            for index in np.flatnonzero(rank.matched.is_family("message") & (rank.matched.launches > 0.0)):
+                kernel_class, is_of_class = rank.matched.classes[index], rank.matched.class_index == index
+                level_sums = sums.setdefault(kernel_class.level, [0.0, 0.0])
+                level_sums[0] += is_of_class.sum() * float(np.median(rank.wire[is_of_class]))
+                level_sums[1] += is_of_class.sum() * kernel_class.seconds_per_kernel
         return {level: seconds / expected for level, (seconds, expected) in sums.items() if expected}
 
     def _saved_by_link(self, level: str, base: float, ratio: float) -> SavedTime:
@@ -358,17 +325,17 @@ class CauseSearch:
         """
         passes, after_passes, message_factor = dict[int, list[float]](), dict[int, float](), 1.0
         for rank in self.ranks:
-            extra_seconds, is_after_passes = np.zeros(len(rank.wire)), np.zeros(len(rank.wire), bool)
-            for index, kernel_class in enumerate(rank.matched.classes):
-                is_of_class = rank.matched.class_index == index
-                if kernel_class.family != "message" or kernel_class.level != level or not is_of_class.any():
-                    continue
-                if "stage_output" in kernel_class.name:
-                    message_factor = max(ratio, 1.0)
-                    continue
-                extra_seconds[is_of_class] = rank.wire[is_of_class] - base * kernel_class.seconds_per_kernel
-                is_after_passes[is_of_class] = kernel_class.is_after_passes
-            paid_seconds = paid_delays(rank, extra_seconds)
+            matched = rank.matched
+            is_of_level = (
+                matched.is_family("message") & (matched.of_classes("level") == level) & (matched.launches > 0.0)
+            )
+            is_output = np.array(["stage_output" in kernel_class.name for kernel_class in matched.classes], bool)
+            if (is_of_level & is_output).any():
+                message_factor = max(ratio, 1.0)
+            is_slow = matched.of_kernels(is_of_level & ~is_output)
+            expected_seconds = matched.of_kernels(matched.of_classes("seconds_per_kernel"), 0.0)
+            is_after_passes = is_slow & matched.of_kernels(matched.of_classes("is_after_passes"))
+            paid_seconds = paid_delays(rank, np.where(is_slow, rank.wire - base * expected_seconds, 0.0))
             in_passes = float(paid_seconds[~is_after_passes].sum()) / rank.trace.n_steps
             passes.setdefault(rank.stage, []).append(in_passes)
             after_passes[id(rank)] = float(paid_seconds[is_after_passes].sum()) / rank.trace.n_steps - min(
@@ -381,8 +348,8 @@ class CauseSearch:
         names = dict.fromkeys(
             kernel_class.name
             for rank in self.ranks
-            for index, kernel_class in enumerate(rank.matched.classes)
-            if kernel_class.family == "message" and kernel_class.level == level and rank.matched.launches(index)
+            for kernel_class, launches in zip(rank.matched.classes, rank.matched.launches, strict=True)
+            if kernel_class.family == "message" and kernel_class.level == level and launches
         )
         listing = ", ".join([*names][:3])
         return f"{listing} and {len(names) - 3} more" if len(names) > 3 else listing
@@ -453,12 +420,12 @@ class CauseSearch:
 
     def _received_text(self) -> str:
         """Return a remark on messages from other stages where there are not as many as predicted, else ""."""
-        rank = self.state.ranks[0]
-        for index, kernel_class in enumerate(rank.matched.classes):
-            if kernel_class.key == ("recv",) and round(rank.matched.launches(index)) != kernel_class.n_kernels:
+        matched = self.state.ranks[0].matched
+        for kernel_class, launches in zip(matched.classes, matched.launches, strict=True):
+            if kernel_class.key == ("recv",) and round(launches) != kernel_class.n_kernels:
                 return (
-                    f" (a stage receives {rank.matched.launches(index):.0f} messages instead of "
-                    f"{kernel_class.n_kernels}: are the virtual stages as stated?)"
+                    f" (a stage receives {launches:.0f} messages instead of {kernel_class.n_kernels}: "
+                    "are the virtual stages as stated?)"
                 )
         return ""
 
@@ -470,17 +437,19 @@ class CauseSearch:
         return [Cause("base", "all kernels alike", seconds, text, False)]
 
 
+def _repeated_class_shares(matched: MatchedTrace) -> np.ndarray:
+    """Return the share of the kernels of each class of a forward that are beyond the predicted number [classes]."""
+    counts = np.maximum(matched.launches, 1e-30)
+    has_repeats = matched.of_classes("has_forward") & (matched.launches > 0.0)
+    return np.where(has_repeats, 1.0 - matched.of_classes("n_kernels") / counts, 0.0)
+
+
 def _repeated_shares(rank: RankParts) -> np.ndarray:
     """Return the share of each forward kernel that is beyond the predicted number, 0 for other kernels [kernels]."""
-    counts = [(kernel_class, rank.matched.launches(index)) for index, kernel_class in enumerate(rank.matched.classes)]
-    computes = ("matrix", "attention", "elementwise")
-    shares = [
-        max(1.0 - kernel_class.n_kernels / count, 0.0)
-        if kernel_class.has_forward and kernel_class.family in computes and count
-        else 0.0
-        for kernel_class, count in counts
-    ]
-    return np.array([*shares, 0.0])[rank.matched.class_index]
+    shares = np.maximum(_repeated_class_shares(rank.matched), 0.0)
+    return rank.matched.of_kernels(
+        np.where(rank.matched.is_family("matrix", "attention", "elementwise"), shares, 0.0), 0.0
+    )
 
 
 #: Families in words.

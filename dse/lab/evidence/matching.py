@@ -6,9 +6,12 @@ collectives by kind, bytes and ranks, else by kind. Nothing is dropped: what is 
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +76,8 @@ class KernelClass(NamedTuple):
         return self.predicted_seconds / self.n_kernels
 
 
-class MatchedTrace(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class MatchedTrace:
     """A trace with the class of each of its kernels."""
 
     trace: RankTrace
@@ -82,13 +86,38 @@ class MatchedTrace(NamedTuple):
     shares: dict[str, float]  #: how → share of the kernels' time
     unmatched: dict[str, float]  #: name → s a step, longest first
 
-    def launches(self, index: int) -> float:
-        """Return the number of kernels a step of a class, by its index."""
-        return float((self.class_index == index).sum()) / self.trace.n_steps
+    def of_classes(self, field: str) -> np.ndarray:
+        """Return a field of each class [classes]."""
+        return np.array([getattr(kernel_class, field) for kernel_class in self.classes])
 
-    def seconds(self, index: int) -> float:
-        """Return the s a step of the kernels of a class, by its index."""
-        return float(self.trace.seconds[self.class_index == index].sum()) / self.trace.n_steps
+    def is_family(self, *families: str) -> np.ndarray:
+        """Return True for the classes of some families [classes]."""
+        return np.isin(self.of_classes("family"), families)
+
+    def of_kernels(self, class_values: Sequence[Any] | np.ndarray, unmatched_value: Any = False) -> np.ndarray:
+        """Return the value of the class of each kernel [kernels], from those of the classes [classes]."""
+        return np.array([*class_values, unmatched_value])[self.class_index]
+
+    def sums(self, kernel_values: np.ndarray) -> np.ndarray:
+        """Return the sum a step over the kernels of each class [classes], from values of the kernels [kernels]."""
+        is_matched = self.class_index >= 0
+        totals = np.bincount(self.class_index[is_matched], kernel_values[is_matched], len(self.classes))
+        return np.asarray(totals / self.trace.n_steps)
+
+    @functools.cached_property
+    def launches(self) -> np.ndarray:
+        """Number of kernels a step of each class [classes]."""
+        return self.sums(np.ones(len(self.class_index)))
+
+    @functools.cached_property
+    def seconds(self) -> np.ndarray:
+        """Measured s a step of the kernels of each class [classes]."""
+        return self.sums(self.trace.seconds)
+
+    @functools.cached_property
+    def expected(self) -> np.ndarray:
+        """Predicted s a step of as many kernels of each class as ran [classes]."""
+        return self.launches * self.of_classes("seconds_per_kernel")
 
 
 def classes_of(device_step: DeviceStep) -> list[KernelClass]:
@@ -127,16 +156,12 @@ def key_of(kernel: TraceKernel) -> tuple[Any, ...]:
         return "message", kind, round(kernel.message.size), round(kernel.message.ranks)
     if kernel.family in ("optimizer", "copy"):
         return (kernel.family,)
-    if work is not None and (kernel.family == "matrix" or (kernel.family == "attention" and _is_product(kernel))):
+    is_product = kernel.family == "matrix" or kernel.label in ("attention_scores", "attention_context")
+    if work is not None and is_product:
         return _product_key(round(work.batch), round(work.rows), round(work.columns), round(work.depth))
     if kernel.family == "attention" and kernel.label == "flash_attention":
         return "attention", "forward" if is_forward else "backward"
     return "elementwise", _sort(kernel.label), "forward" if is_forward else "backward"
-
-
-def _is_product(kernel: TraceKernel) -> bool:
-    """Return True for an attention kernel that is a matrix product of its own."""
-    return kernel.label in ("attention_scores", "attention_context")
 
 
 def _product_key(batch: int, rows: int, columns: int, depth: int) -> tuple[Any, ...]:
@@ -164,11 +189,10 @@ def match(trace: RankTrace, device_step: DeviceStep) -> MatchedTrace:
         method: float(seconds[methods == method].sum()) / total_seconds
         for method in (BY_SHAPE, BY_NAME, BY_ORDER, BY_KIND)
     }
-    unmatched: dict[str, float] = {}
+    unmatched = Counter[str]()
     for i in np.flatnonzero(class_index < 0):
-        name = trace.kinds[trace.kind_index[i]].name
-        unmatched[name] = unmatched.get(name, 0.0) + float(seconds[i]) / trace.n_steps
-    return MatchedTrace(trace, classes, class_index, shares, dict(sorted(unmatched.items(), key=lambda item: -item[1])))
+        unmatched[trace.kinds[trace.kind_index[i]].name] += float(seconds[i]) / trace.n_steps  # type: ignore[assignment]
+    return MatchedTrace(trace, classes, class_index, shares, dict(unmatched.most_common()))
 
 
 def _match_kind(
@@ -177,25 +201,20 @@ def _match_kind(
     """Return the class index of a kind of kernels, -1 for none, and the method of matching, "" for none."""
     if kind.label == MESSAGE_CLASS:
         return _match_message(kind, index_by_key, classes)
-    if kind.label == COPY_CLASS:
-        return index_by_key.get(("copy",), -1), BY_NAME if ("copy",) in index_by_key else UNMATCHED
     direction = "backward" if _BACKWARD.search(kind.name) else "forward"
-    if key := _product_of(kind.dims):
-        if key in index_by_key:
-            return index_by_key[key], BY_SHAPE
-        if kind.label == _GEMM:
-            return -1, UNMATCHED
-    if kind.label == _ATTENTION and ("attention", direction) in index_by_key:
-        return index_by_key["attention", direction], BY_NAME
-    if kind.label == _GEMM:
-        return -1, UNMATCHED  # perhaps by order
-    sort = next((sort for sort, pattern in SORTS.items() if pattern.search(kind.name)), "")
-    if sort == "optimizer" and ("optimizer",) in index_by_key:
-        return index_by_key["optimizer",], BY_NAME
-    for name in (sort, *(key[1] for key in index_by_key if key[0] == "elementwise" and key[1] in kind.name)):
-        if ("elementwise", name, direction) in index_by_key:
-            return index_by_key["elementwise", name, direction], BY_NAME
-    return -1, UNMATCHED
+    product = _product_of(kind.dims) if kind.label != COPY_CLASS else None
+    if product in index_by_key:
+        return index_by_key[product], BY_SHAPE
+    keys: list[tuple[Any, ...]] = [("copy",)] if kind.label == COPY_CLASS else []
+    if kind.label == _ATTENTION:
+        keys.append(("attention", direction))
+    if kind.label not in (COPY_CLASS, _GEMM):  # products without shapes perhaps by order
+        sort = next((sort for sort, pattern in SORTS.items() if pattern.search(kind.name)), "")
+        keys += [("optimizer",)] if sort == "optimizer" else []
+        labels = (key[1] for key in index_by_key if key[0] == "elementwise" and key[1] in kind.name)
+        keys += [("elementwise", name, direction) for name in (sort, *labels)]
+    key = next((key for key in keys if key in index_by_key), None)
+    return (index_by_key[key], BY_NAME) if key else (-1, UNMATCHED)
 
 
 _ATTENTION, _GEMM = 1, 2
@@ -250,12 +269,8 @@ def _match_by_order(
     labels = trace.labels
     shapeless = np.array([kind.label == _GEMM and not kind.dims for kind in trace.kinds], bool)[trace.kind_index]
     positions = np.flatnonzero(shapeless & (class_index < 0) & (labels == _GEMM))
-    expected_classes = [index_by_key[key_of(kernel)] for kernel in _products(device_step)]
+    expected_keys = [key for kernel in device_step.kernels if (key := key_of(kernel))[0] == "product"]
+    expected_classes = [index_by_key[key] for key in expected_keys]
     if len(positions) and len(expected_classes) and len(positions) == len(expected_classes) * trace.n_steps:
         class_index[positions] = expected_classes * trace.n_steps
         methods[positions] = BY_ORDER
-
-
-def _products(device_step: DeviceStep) -> Iterable[TraceKernel]:
-    """Yield the predicted kernels that are matrix products, in order."""
-    return (kernel for kernel in device_step.kernels if key_of(kernel)[0] == "product")

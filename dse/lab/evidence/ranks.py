@@ -43,22 +43,23 @@ class RankParts(NamedTuple):
 
 def rank_parts(matched: MatchedTrace, stage: int) -> RankParts:
     """Return a rank's step split into passes, exposed messages of layers, of stages and of replicas, and gaps."""
-    trace, classes = matched.trace, matched.classes
-    class_index, start, end = matched.class_index, trace.start, trace.end
-    families = np.array([kernel_class.family for kernel_class in classes] + [""], object)[class_index]
-    is_message = trace.labels == MESSAGE_CLASS
-    is_after_passes = np.array([kernel_class.is_after_passes for kernel_class in classes] + [False], bool)[class_index]
-    is_between_stages = np.array(
-        [kernel_class.key[:2] == ("message", "send") and "stage" in kernel_class.name for kernel_class in classes]
-        + [False]
-    )[class_index]
-    is_wait, is_late = (families == "wait") & is_message, is_message & is_after_passes & (families != "wait")
+    trace, start, end = matched.trace, matched.trace.start, matched.trace.end
+    is_message, is_optimizer = trace.labels == MESSAGE_CLASS, matched.of_kernels(matched.is_family("optimizer"))
+    is_waiting = matched.of_kernels(matched.is_family("wait"))
+    is_between_stages = matched.of_kernels(
+        [
+            kernel_class.key[:2] == ("message", "send") and "stage" in kernel_class.name
+            for kernel_class in matched.classes
+        ]
+    )
+    is_wait = is_waiting & is_message
+    is_late = is_message & matched.of_kernels(matched.of_classes("is_after_passes")) & ~is_waiting
     exposed = np.zeros(len(start))
     is_covered = ~is_message
     for group in (is_message & ~is_wait & ~is_late & ~is_between_stages, is_wait):
         exposed[group] = _uncovered(start[group], end[group], start[is_covered], end[is_covered])
         is_covered = is_covered | group
-    cover_start, cover_end = _pass_spans(trace, class_index, families == "optimizer")
+    cover_start, cover_end = _pass_spans(trace, matched.class_index, is_optimizer)
     cover_start, cover_end = (
         np.concatenate([start[is_covered], cover_start]),
         np.concatenate([end[is_covered], cover_end]),
@@ -72,7 +73,7 @@ def rank_parts(matched: MatchedTrace, stage: int) -> RankParts:
         trace.seconds.copy(),
         float(exposed[is_wait].sum()) / steps,
         float(exposed[is_late].sum()) / steps,
-        float(trace.seconds[families == "optimizer"].sum()) / steps,
+        float(trace.seconds[is_optimizer].sum()) / steps,
         trace.idle,
     )
 
@@ -180,12 +181,9 @@ def count_tails_as_waits(ranks: list[RankParts]) -> list[RankParts]:
 
 def exposed_sums(rank: RankParts) -> np.ndarray:
     """Return the s a step of exposed messages: in the passes, and after them [2]."""
-    is_after_passes = np.array([kernel_class.is_after_passes for kernel_class in rank.matched.classes] + [False])[
-        rank.matched.class_index
-    ]
-    is_message = np.array([kernel_class.family == "message" for kernel_class in rank.matched.classes] + [False])[
-        rank.matched.class_index
-    ]
+    matched = rank.matched
+    is_after_passes = matched.of_kernels(matched.of_classes("is_after_passes"))
+    is_message = matched.of_kernels(matched.is_family("message"))
     sums = [float(rank.exposed[is_message & (is_after_passes == is_late)].sum()) for is_late in (False, True)]
     return np.array(sums) / rank.trace.n_steps
 
@@ -226,20 +224,16 @@ def paid_delays(rank: RankParts, extra_seconds: np.ndarray) -> np.ndarray:
 
 def family_seconds(rank: RankParts, family: str) -> tuple[float, float]:
     """Return (measured, predicted) s a step of the kernels of a family, predicted for as many as ran."""
-    measured = expected = 0.0
-    for index, kernel_class in enumerate(rank.matched.classes):
-        if kernel_class.family == family:
-            measured += rank.matched.seconds(index)
-            expected += rank.matched.launches(index) * kernel_class.seconds_per_kernel
-    return measured, expected
+    is_family = rank.matched.is_family(family)
+    return float(rank.matched.seconds[is_family].sum()), float(rank.matched.expected[is_family].sum())
 
 
 def steady_ratio(ranks: list[RankParts], family: str) -> float:
     """Return the geometric mean over launches of measured over predicted time of a family's kernels; 1 if none ran."""
     logs = weights = 0.0
-    for rank in ranks:
-        for index, kernel_class in enumerate(rank.matched.classes):
-            if kernel_class.family == family and (launches := rank.matched.launches(index)):
-                logs += launches * math.log(rank.matched.seconds(index) / launches / kernel_class.seconds_per_kernel)
-                weights += launches
+    for matched in (rank.matched for rank in ranks):
+        has_run = matched.is_family(family) & (matched.launches > 0.0)
+        launches = matched.launches[has_run]
+        logs += float((launches * np.log(matched.seconds[has_run] / matched.expected[has_run])).sum())
+        weights += float(launches.sum())
     return math.exp(logs / weights) if weights else 1.0

@@ -43,16 +43,16 @@ class MeasuredState:
 
     def _message_ratio(self) -> float:
         """Return the mean time of messages sent between stages over the predicted one; 1 without such messages."""
-        ratios = []
-        for rank in self.ranks:
-            for index, kernel_class in enumerate(rank.matched.classes):
-                launches = (
-                    rank.matched.launches(index)
-                    if kernel_class.family == "message" and "stage_output" in kernel_class.name
-                    else 0.0
-                )
-                if launches and kernel_class.key[1] == "send":
-                    ratios.append(rank.matched.seconds(index) / launches / kernel_class.seconds_per_kernel)
+        ratios: list[float] = []
+        for matched in (rank.matched for rank in self.ranks):
+            is_output = [
+                kernel_class.family == "message"
+                and "stage_output" in kernel_class.name
+                and kernel_class.key[1] == "send"
+                for kernel_class in matched.classes
+            ]
+            has_run = np.array(is_output, bool) & (matched.launches > 0.0)
+            ratios += (matched.seconds[has_run] / matched.expected[has_run]).tolist()
         return float(np.mean(ratios)) if ratios else 1.0
 
     def total(self, saved: SavedTime | None = None) -> float:

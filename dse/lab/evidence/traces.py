@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.errors import InputError
 from dse.measured.profiles import kineto
-from dse.measured.profiles.kernels import CLASSES, COPY_CLASS, kernel_class, union_length
+from dse.measured.profiles.kernels import CLASSES, union_length
 from dse.measured.profiles.run import ALLOWED, read_blocks
 
 #: Kernels of one trace that are matched one by one.
@@ -89,33 +89,27 @@ def read_trace(path: str | Path) -> RankTrace | None:
     rows: list[tuple[float, float, int, int, int]] = []
     kinds: dict[tuple[Any, ...], int] = {}
     for event in kineto.events(path, head):
-        start_us, duration_us = kineto.event_us(event.get("ts")), kineto.event_us(event.get("dur"))
-        if event.get("ph") != "X" or start_us is None or duration_us is None:
+        if (span := kineto.span_of(event)) is None:
             continue
         category, args = event.get("cat"), event.get("args")
         metadata: Mapping[str, Any] = args if isinstance(args, dict) else {}
-        if category in ("kernel", "gpu_memcpy", "gpu_memset", "Kernel"):
-            key, operator_id = _kind(event, category, metadata), kineto.positive_int(metadata.get("External id"))
+        if (label := kineto.kernel_label(event)) is not None:
+            key, operator_id = _kind(event, label, metadata), kineto.positive_int(metadata.get("External id"))
             stream = kineto.positive_int(metadata.get("stream")) or kineto.positive_int(event.get("tid"))
-            rows.append((start_us, duration_us, kinds.setdefault(key, len(kinds)), stream, operator_id))
+            rows.append((*span, kinds.setdefault(key, len(kinds)), stream, operator_id))
             if len(rows) > MAX_KERNELS:
                 raise InputError(str(path), f"more than {MAX_KERNELS:,} kernels", ALLOWED, "profile fewer steps")
         elif category == "cpu_op" and "Input Dims" in metadata:
             shapes_by_operator[kineto.positive_int(metadata.get("External id"))] = _dims(metadata["Input Dims"])
-        elif (
-            category != "gpu_user_annotation"
-            and duration_us > 0.0
-            and (step_match := kineto.STEP.fullmatch(str(event.get("name"))))
-        ):
-            steps[int(step_match[1])] = start_us, duration_us
+        elif (number := kineto.step_of(event, span[1])) is not None:
+            steps[number] = span
     shapes_by_operator.pop(0, None)  # operators without a number launch nothing that is known
     return _trace(path, head, steps, shapes_by_operator, rows, list(kinds)) if rows and steps else None
 
 
-def _kind(event: Mapping[str, Any], category: Any, metadata: Mapping[str, Any]) -> tuple[Any, ...]:
+def _kind(event: Mapping[str, Any], label: int, metadata: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the key of an event's kind: (name, class index, (collective, B, ranks) or None, group of ranks)."""
     name = str(event.get("name"))[:300]
-    label = kernel_class(name) if "mem" not in str(category) else COPY_CLASS
     if label != MESSAGE_CLASS:
         return name, label, None, ""
     return name, label, kineto.collective_of(name, metadata), str(metadata.get("Process Group Ranks", ""))[:400]

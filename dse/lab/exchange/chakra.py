@@ -149,7 +149,7 @@ def _rank_messages(
     nodes: Sequence[tuple[ChakraNode, bytes]], place: RankPlace, groups: dict[tuple[int, ...], str], description: str
 ) -> Iterator[bytes]:
     """Yield the encoded messages of a rank's file, each after its length; new groups are added to ``groups``."""
-    head = sized(1, _VERSION) + sized(2, _text("note", MARK)) + sized(2, _text("design", description))
+    head = sized(1, _VERSION) + sized(2, _attribute("note", MARK)) + sized(2, _attribute("design", description))
     yield varint(len(head)) + head
     ends: dict[tuple[int, MessageTarget | None], bytes] = {}
     for node, body in nodes:
@@ -165,14 +165,14 @@ def _rank_attributes(node: ChakraNode, place: RankPlace, groups: dict[tuple[int,
         return []
     members = tuple(node.target.members(place))
     if node.kind == _COLLECTIVE:
-        return [_text("pg_name", groups.setdefault(members, str(len(groups) + 1)))]
+        return [_attribute("pg_name", groups.setdefault(members, str(len(groups) + 1)))]
     if node.target.rank_offset is not None:
         other = place.rank + node.target.rank_offset
     else:
         step = 1 if node.kind == _SEND else -1
         other = members[(members.index(place.rank) + step) % len(members)]
     ends = (place.rank, other) if node.kind == _SEND else (other, place.rank)
-    return [_number("comm_src", ends[0], _INT32), _number("comm_dst", ends[1], _INT32)]
+    return [_attribute("comm_src", ends[0], _INT32), _attribute("comm_dst", ends[1], _INT32)]
 
 
 def stage_nodes(step: ScheduledStep, design: Design) -> list[list[tuple[ChakraNode, bytes]]]:
@@ -191,11 +191,8 @@ def stage_nodes(step: ScheduledStep, design: Design) -> list[list[tuple[ChakraNo
     }
     stages = []
     for stage, device in enumerate(devices):
-        awaited = {
-            k.number
-            for k in device.kernels
-            if k.family == "wait" and k.peer and (stage, k.number) in kernels_by_receiver
-        }
+        waits = [k for k in device.kernels if k.family == "wait" and k.peer]
+        awaited = {wait.number for wait in waits if (stage, wait.number) in kernels_by_receiver}
         missing_waits = [
             kernel._replace(label="stage_input", family="wait", stream=INPUTS, peer=-kernel.peer)
             for (to, number), kernel in kernels_by_receiver.items()
@@ -220,10 +217,7 @@ class _Builder:
         self.pending: list[tuple[float, int]] = []  #: those of messages that no compute waited for
         self.last_node_by_pass: dict[tuple[int, bool], int] = {}  #: pass → its last node
         self.last_node_by_stream: dict[int, int] = {}  #: stream → its last node
-        self.tied_tag, self.ring_tag = (
-            _TAGS // 2,
-            _TAGS,
-        )  #: tags of messages between the ends of the model, and around rings
+        self.tied_tag, self.ring_tag = _TAGS // 2, _TAGS  #: of messages between the ends of the model, around rings
 
     def nodes(self) -> list[ChakraNode]:
         """Return all nodes of the device."""
@@ -249,26 +243,22 @@ class _Builder:
         if not finished:
             return
         start, end, waits_for_all = finished[0].start, finished[-1].end, finished[0].family == "optimizer"
-        awaited = [
-            pending_message
-            for pending_message in self.pending
-            if waits_for_all or pending_message[0] <= start + _ROUNDING
-        ]
-        self.pending = [pending_message for pending_message in self.pending if pending_message not in awaited]
+        awaited = [message for message in self.pending if waits_for_all or message[0] <= start + _ROUNDING]
+        self.pending = [message for message in self.pending if message not in awaited]
         predecessors = [*self.computed[-1:], *awaited]
-        dependencies, ready = (
-            [node_index for _, node_index in predecessors],
-            max((ends for ends, _ in predecessors), default=0.0),
-        )
+        dependencies = [node_index for _, node_index in predecessors]
+        ready = max((time for time, _ in predecessors), default=0.0)
         if start - ready > _ROUNDING and not waits_for_all:
-            dependencies = [self._add("host", _COMPUTE, dependencies, ready, start, (_flag("is_cpu_op", False),))]
+            dependencies = [
+                self._add("host", _COMPUTE, dependencies, ready, start, (_attribute("is_cpu_op", False, _BOOL),))
+            ]
         works = [kernel.shape for kernel in finished if kernel.shape is not None]
         label = finished[0].label if len(finished) == 1 else f"{finished[0].label} to {finished[-1].label}"
         of_pass = f"{finished[0].pass_name} {finished[0].micro_batch}: " if finished[0].pass_name else ""
         work = (
-            _flag("is_cpu_op", False),
-            _number("num_ops", round(sum(work.flops for work in works)), _INT64),
-            _number("tensor_size", round(sum(work.bytes for work in works)), _UINT64),
+            _attribute("is_cpu_op", False, _BOOL),
+            _attribute("num_ops", round(sum(work.flops for work in works)), _INT64),
+            _attribute("tensor_size", round(sum(work.bytes for work in works)), _UINT64),
         )
         self.computed.append((end, self._add(of_pass + label, _COMPUTE, dependencies, start, end, work)))
         self.last_node_by_pass[_pass_key(finished[0])] = self.computed[-1][1]
@@ -288,11 +278,11 @@ class _Builder:
             dependencies.add(self.computed[index - 1][1])
         sending = self.step.message if kernel.family == "wait" else kernel.seconds
         for kind, target, tag in self._message_nodes(kernel, message):
-            attributes = [_flag("is_cpu_op", False), _number("comm_size", _bytes_of(message), _INT64)]
+            attributes = [_attribute("is_cpu_op", False, _BOOL), _attribute("comm_size", _bytes_of(message), _INT64)]
             if kind == _COLLECTIVE:
-                attributes.append(_number("comm_type", _KINDS[message.kind], _INT64))
+                attributes.append(_attribute("comm_type", _KINDS[message.kind], _INT64))
             else:
-                attributes.append(_number("comm_tag", tag, _INT32))
+                attributes.append(_attribute("comm_tag", tag, _INT32))
             end = kernel.start + sending
             node_index = self._add(kernel.label, kind, list(dependencies), kernel.start, end, tuple(attributes), target)
             self.pending.append((kernel.end, node_index))
@@ -326,18 +316,10 @@ class _Builder:
         target: MessageTarget | None = None,
     ) -> int:
         """Add a node and return its index; times in seconds."""
-        start_us, node_index = round(start * MICROSECONDS), len(self.chakra_nodes)
+        start_us, end_us = (round(seconds * MICROSECONDS) for seconds in (start, end))
+        node_index, sorted_dependencies = len(self.chakra_nodes), tuple(sorted(dependencies))
         self.chakra_nodes.append(
-            ChakraNode(
-                node_index,
-                name,
-                kind,
-                tuple(sorted(dependencies)),
-                start_us,
-                round(end * MICROSECONDS) - start_us,
-                attributes,
-                target,
-            )
+            ChakraNode(node_index, name, kind, sorted_dependencies, start_us, end_us - start_us, attributes, target)
         )
         return node_index
 
@@ -367,19 +349,9 @@ def _bytes_of(message: MessageTimes) -> int:
 # Attributes
 
 
-def _number(name: str, value: int, field: int) -> bytes:
-    """Encode an attribute that is an integer; ``field``: number of the field of its type."""
-    return sized(1, name) + integer(field, value)
-
-
-def _flag(name: str, value: bool) -> bytes:
-    """Encode an attribute that is a bool."""
-    return sized(1, name) + integer(_BOOL, int(value))
-
-
-def _text(name: str, value: str) -> bytes:
-    """Encode an attribute that is a text."""
-    return sized(1, name) + sized(_STRING, value)
+def _attribute(name: str, value: int | str, field: int = _STRING) -> bytes:
+    """Encode an attribute, a text or a number; ``field``: number of the field of its type."""
+    return sized(1, name) + (sized(field, value) if isinstance(value, str) else integer(field, value))
 
 
 def write_chakra(request: TraceRequest) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dse.designs import accelerator_of
 from dse.errors import InputError
 from dse.io import chrome_trace, counted
-from dse.io.chrome_trace import MICROSECONDS
+from dse.io.chrome_trace import MICROSECONDS, span
 from dse.types import Design, Scope
 from dse.views.trace import (
     FORWARD,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: Start of the step in a file, µs; process and thread of the host.
 _START = 1e6
-_HOST: dict[str, Any] = {"pid": 4000, "tid": 4000}
+_HOST = (4000, 4000)
 
 #: Number of the step, the first that profilers keep after one of waiting and one of warm-up.
 _STEP = 2
@@ -96,17 +96,10 @@ def events(step: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[
         design: its design.
         place: the rank.
     """
-    for pid, name in ((_HOST["pid"], "python"), (0, "python")):
-        yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": _START, "args": {"name": name}}
-    yield {
-        "ph": "X",
-        "cat": "user_annotation",
-        "name": f"ProfilerStep#{_STEP}",
-        **_HOST,
-        "ts": _START,
-        "dur": _us(step.total),
-        "args": {"External id": 1},
-    }
+    for pid in (_HOST[0], 0):
+        yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": _START, "args": {"name": "python"}}
+    times_us = _START, _us(step.total)
+    yield span(f"ProfilerStep#{_STEP}", "user_annotation", _HOST, times_us, {"External id": 1})
     for event_id, kernel in enumerate(step.kernels, 2):
         if kernel.shape is not None and kernel.family in ("matrix", "attention"):
             yield _host_operator(kernel, event_id)
@@ -116,16 +109,8 @@ def events(step: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[
         if category == "kernel":
             args |= {"grid": _grid(kernel), "block": [256, 1, 1]}
         args |= _collective(kernel, design, place) if kernel.family in ("message", "wait") else {}
-        yield {
-            "ph": "X",
-            "cat": category,
-            "name": _name(kernel),
-            "pid": 0,
-            "tid": kernel.stream,
-            "ts": _START + _us(kernel.start),
-            "dur": _us(kernel.seconds),
-            "args": args,
-        }
+        times_us = _START + _us(kernel.start), _us(kernel.seconds)
+        yield span(_name(kernel), category, (0, kernel.stream), times_us, args)
 
 
 def _us(seconds: float) -> float:
@@ -147,14 +132,10 @@ def _name(kernel: TraceKernel) -> str:
     if kernel.family == "attention" and kernel.label not in _NAMES:
         return f"void flash_{'fwd' if is_forward else 'bwd_dq_dk_dv_loop'}_kernel<{kernel.label}>"
     if kernel.family == "matrix":
-        return f"nvjet_hsh_128x256_64x4_2x1_v_bz_{'TNT' if is_forward else 'NNT' if _is_input(kernel) else 'NTT'}"
+        layout = "TNT" if is_forward else "NNT" if kernel.pass_name == INPUT_GRADIENT else "NTT"
+        return f"nvjet_hsh_128x256_64x4_2x1_v_bz_{layout}"
     stem = _NAMES.get(kernel.label, f"triton_{kernel.label}")
     return f"void {stem}_{'forward' if is_forward else 'backward'}_kernel(...)"
-
-
-def _is_input(kernel: TraceKernel) -> bool:
-    """Return whether a kernel computes the gradient of an input."""
-    return kernel.pass_name == INPUT_GRADIENT
 
 
 def _host_operator(kernel: TraceKernel, event_id: int) -> dict[str, Any]:
@@ -170,25 +151,16 @@ def _host_operator(kernel: TraceKernel, event_id: int) -> dict[str, Any]:
         name, dims = "aten::bmm", [[batch, rows, depth], [batch, depth, columns]]
     else:
         name, dims = "aten::mm", [[rows, depth], [depth, columns]]
-    return {
-        "ph": "X",
-        "cat": "cpu_op",
-        "name": name,
-        **_HOST,
-        "ts": _START + max(_us(kernel.start) - 20.0, 0.0),
-        "dur": 4.0,
-        "args": {"External id": event_id, "Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)},
-    }
+    args = {"External id": event_id, "Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)}
+    return span(name, "cpu_op", _HOST, (_START + max(_us(kernel.start) - 20.0, 0.0), 4.0), args)
 
 
 def _grid(kernel: TraceKernel) -> list[int]:
     """Return the three counts of blocks of threads of a kernel."""
     work = kernel.shape
-    return (
-        [132, 1, 1]
-        if work is None
-        else [max(math.ceil(work.rows / 128), 1), max(math.ceil(work.columns / 256), 1), max(round(work.batch), 1)]
-    )
+    if work is None:
+        return [132, 1, 1]
+    return [max(math.ceil(work.rows / 128), 1), max(math.ceil(work.columns / 256), 1), max(round(work.batch), 1)]
 
 
 def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[str, Any]:

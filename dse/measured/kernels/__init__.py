@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dse.doors import TRAINING, Study
-from dse.measured.kernels.formulas import FORMULAS, device_of as device_of, predict, times_or_powers as times_or_powers
+from dse.measured.kernels.devices import PLATFORMS, device_of as device_of
+from dse.measured.kernels.formulas import FORMULAS, predict, times_or_powers as times_or_powers
 from dse.measured.kernels.kernel import METRICS, POWER, TIME, Kernel
-from dse.measured.kernels.platforms import PLATFORMS
 from dse.measured.kernels.readers import kind_of, read
-from dse.measured.prediction import Prediction, TableKind
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, raise_skip
+from dse.measured.prediction import TableKind
+from dse.measured.table import Case, Row, Skip, unnamed_figure
 
 __all__ = [
     "FORMULAS", "KIND", "METRICS", "PLATFORMS", "POWER", "TIME", "Kernel", "kind_of", "predict", "read",
 ]  # fmt: skip
 
 
-def kernel_cases(columns: Sequence[str], rows: list[Row]) -> list[Case]:
+def kernel_cases(rows: list[Row]) -> list[Case]:
     """Return the measured kernels of a table as cases, in order, with all their measurements."""
-    kind, cases = kind_of(columns), list[Case]()
+    kind, cases = kind_of(rows[0].cells), list[Case]()
     for row in rows:
         try:
             cases += [_case(row, run_kernels) for run_kernels in _group_by_run(read(row, kind))]
         except Skip as skip:
-            cases.append(_case(row, skip))
+            cases.append(Case((row,), (unnamed_figure(row, TIME),), "kernels", skip))
     return cases
 
 
@@ -43,33 +43,17 @@ def _group_by_run(kernels: list[Kernel]) -> list[list[Kernel]]:
     return runs
 
 
-def _case(row: Row, kernels: list[Kernel] | Skip) -> Case:
-    """Return a row as a case with the measured time or power of its kernels, or with the reason to skip it."""
-    kernel_list = [] if isinstance(kernels, Skip) else kernels
-    value_by_metric = {kernel.metric: kernel.measured for kernel in kernel_list} or {TIME: float("nan")}
-    figures = (Measurement(row, name, Meaning(name, name), value) for name, value in value_by_metric.items())
-    return Case((row,), tuple(figures), "kernels", kernels)
+def _case(row: Row, kernels: list[Kernel]) -> Case:
+    """Return a row as a case with the measured time or power of its kernels."""
+    figures = tuple(unnamed_figure(row, kernel.metric, kernel.measured) for kernel in kernels)
+    return Case((row,), figures, "kernels", kernels)
 
 
-def _predict(configurations: Sequence[tuple[Case, list[Kernel]]], _: Study) -> list[Prediction]:
-    """Predict time in s, and power in W where measured, of every case, in order."""
+def _predict(configurations: Sequence[tuple[Case, list[Kernel]]], _: Study) -> list[dict[str, float] | Skip]:
+    """Predict time in s, and power in W where measured, of every case, in order; or the first skip among them."""
     values = iter(predict([kernel for _, kernels in configurations for kernel in kernels]))
-    return [_prediction(case, {kernel.metric: next(values) for kernel in kernels}) for case, kernels in configurations]
+    outcomes = [{kernel.metric: next(values) for kernel in kernels} for _, kernels in configurations]
+    return [next((value for value in case.values() if isinstance(value, Skip)), case) for case in outcomes]  # type: ignore[misc]
 
 
-def _prediction(case: Case, values: dict[str, float | Skip]) -> Prediction:
-    """Return a prediction of a case from metric → value, or the first skip among the values."""
-    skip = next((value for value in values.values() if isinstance(value, Skip)), None)
-    metrics = {name: value for name, value in values.items() if not isinstance(value, Skip)}
-    return Prediction(case, skip=skip) if skip else Prediction(case, metrics=metrics)
-
-
-KIND = TableKind(
-    "kernels",
-    TRAINING,
-    lambda columns: bool(kind_of(columns)),
-    kernel_cases,
-    lambda case, _: raise_skip(case.payload),
-    _predict,
-    lambda case: [m.name for m in case.measurements],
-)
+KIND = TableKind("kernels", TRAINING, _predict, read=kernel_cases)

@@ -11,12 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse import types
-from dse.designs import catalog
-from dse.errors import InputError
-from dse.measured.kernels.exchanges import ExchangeKernels, exchange_kernels
+from dse.measured.kernels.devices import ExchangeKernels, device_of
 from dse.measured.kernels.kernel import Kernel
-from dse.measured.kernels.platforms import platform
 from dse.measured.table import Skip
 from dse.model import matmul_work, operand_bytes
 from dse.model.links import reach_in
@@ -166,24 +162,3 @@ def _predict_batch(kind: str, name: str, values: Sequence[tuple[float, ...]]) ->
         else Skip("beyond the range of single precision")
         for t, supported in zip(seconds, is_supported, strict=True)
     ]
-
-
-@functools.cache
-def device_of(kind: str, name: str) -> Any:
-    """Return what the formula of a kind runs on: a system for collectives, exchange kernels, else an accelerator.
-
-    Args:
-        kind: of the kernels, a key of :data:`FORMULAS`.
-        name: slug of an accelerator, or of collectives also a platform.
-
-    Raises:
-        Skip: for an unknown name.
-    """
-    try:
-        if kind in ("collective", "direct"):
-            return platform(name)
-        if kind == "exchange":
-            return exchange_kernels(name)
-        return catalog.record(types.Accelerator, name)
-    except InputError as error:
-        raise Skip("unknown accelerator" if "node" not in error.where else "no switched node", name) from None

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dse.measured.kernels.exchanges import INTER_NODE_SUFFIX
+from dse.measured.kernels.devices import INTER_NODE_SUFFIX, KERNEL_ROWS, PLATFORMS
 from dse.measured.kernels.kernel import Kernel
-from dse.measured.kernels.platforms import PLATFORMS
 from dse.measured.names import resolve_accelerator
-from dse.measured.table import Row, Skip, nonnegative_number
+from dse.measured.table import KIND_ROWS, Row, Skip, nonnegative_number
 from dse.types import Precision
 
-#: Column found only in tables of one kind → reader of a row.
-KIND_BY_COLUMN = {
-    "latency_sustained_ms": "regimes",
-    "moe_tp_size": "experts",
-    "dispatch_avg_t_us": "exchange",
-    "num_key_value_heads": "attention",
-    "collective": "collective",
-    "num_gpus": "direct",
-    "op": "operator",
-    "k": "gemm",
-}
-
-#: Number formats as the tables name them.
-PRECISIONS = {
-    "bfloat16": Precision.bf16, "bf16": Precision.bf16, "float16": Precision.fp16, "half": Precision.fp16,
-    "fp16": Precision.fp16, "fp8": Precision.fp8, "fp8_static": Precision.fp8, "fp8_block": Precision.fp8_block,
-    "nvfp4": Precision.fp4, "mxfp4": Precision.fp4, "fp4": Precision.fp4, "float32": Precision.fp32,
-    "tf32": Precision.tf32, "int8": Precision.int8,
-}  # fmt: skip
+#: Number format as the tables name it → its code.
+PRECISIONS = {name: Precision[code] for code, names in KIND_ROWS["kernels"]["formats"].items() for name in names}
 
 #: Operations of a collective, in the order of their codes.
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "send_recv")
@@ -45,13 +27,10 @@ def kind_of(columns: Sequence[str]) -> str:
     Args:
         columns: of its header.
     """
-    column_set = set(columns)
-    if (
-        not column_set & {"latency_ms", "latency_sustained_ms", "median_ms", "dispatch_avg_t_us"}
-        or "metric" in column_set
-    ):
-        return ""
-    return next((reader for column, reader in KIND_BY_COLUMN.items() if column in column_set), "")
+    names, rows = set(columns), KIND_ROWS["kernels"]
+    is_of_kernels = names & set(rows["keys"][0]) and not names & set(rows["without"])
+    readers = (reader for column, reader in rows["readers"].items() if column in names)
+    return next(readers, "") if is_of_kernels else ""
 
 
 def read(row: Row, kind: str) -> list[Kernel]:
@@ -86,9 +65,9 @@ def _precision(row: Row, column: str = "dtype") -> float:
     return float(PRECISIONS[text])
 
 
-def _gemm_sizes(row: Row) -> tuple[float, float, float]:
-    """Return rows, columns and depth of the cells ``m``, ``n``, ``k``, or raise Skip."""
-    return nonnegative_number(row, "m"), nonnegative_number(row, "n"), nonnegative_number(row, "k")
+def _numbers(row: Row, *columns: str) -> tuple[float, ...]:
+    """Return the cells of some columns as nonnegative numbers, or raise Skip."""
+    return tuple(nonnegative_number(row, column) for column in columns)
 
 
 def _timed_and_powered(kernel: Kernel, row: Row) -> list[Kernel]:
@@ -103,7 +82,7 @@ def read_gemm(row: Row) -> list[Kernel]:
     It runs at the clock that a power limit sets where one is stated.
     """
     sustained = 1.0 if row.get("power_limit_w") else 0.0
-    values = (*_gemm_sizes(row), _precision(row), sustained, 1.0)
+    values = (*_numbers(row, "m", "n", "k"), _precision(row), sustained, 1.0)
     kernel = Kernel(
         "gemm", resolve_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), row.get("dtype")
     )
@@ -112,7 +91,7 @@ def read_gemm(row: Row) -> list[Kernel]:
 
 def read_regimes(row: Row) -> list[Kernel]:
     """Read one GEMM as two kernels: at the clock of the power limit, and in short runs."""
-    device, sizes, precision = resolve_accelerator(row.get("system")), _gemm_sizes(row), _precision(row)
+    device, sizes, precision = resolve_accelerator(row.get("system")), _numbers(row, "m", "n", "k"), _precision(row)
     columns = {"latency_sustained_ms": 1.0, "latency_burst_ms": 0.0}
     return [
         Kernel("gemm", device, (*sizes, precision, sustained, 1.0), _seconds(row, column), column.split("_")[1])
@@ -140,8 +119,7 @@ def read_attention(row: Row) -> list[Kernel]:
     values = (
         nonnegative_number(row, "batch_size"),
         query_tokens if is_prefill else step,
-        nonnegative_number(row, "num_heads"),
-        nonnegative_number(row, "num_key_value_heads"),
+        *_numbers(row, "num_heads", "num_key_value_heads"),
         nonnegative_number(row, "head_dim", 128.0),
         nonnegative_number(row, "window_size", 0.0),
         1.0 if "8" in cache and "fp8" in cache else 2.0,
@@ -172,8 +150,8 @@ def read_collective(row: Row) -> list[Kernel]:
 
 def _platform_kernel(row: Row, operation: float, name: str) -> Kernel:
     """Return the kernel of a collective of ``num_workers`` devices, ``devices_per_node`` of them in a node."""
-    members, local = nonnegative_number(row, "num_workers"), nonnegative_number(row, "devices_per_node")
-    one_per_node = f"{row.get('platform')} apart"
+    members, local = _numbers(row, "num_workers", "devices_per_node")
+    one_per_node = f"{row.get('platform')}{INTER_NODE_SUFFIX}"
     device = one_per_node if local == 1.0 and one_per_node in PLATFORMS else row.get("platform")
     if device not in PLATFORMS:
         raise Skip("unknown platform", device)
@@ -185,7 +163,7 @@ def read_direct(row: Row) -> list[Kernel]:
     """Read a framework's all-reduce as one kernel, in a graph or in single launches (``…_eager``)."""
     eager = 1.0 if "eager" in row.get("kernel_source") else 0.0
     lean = 1.0 if "trtllm" in row.get("kernel_source").lower() else 0.0
-    values = (nonnegative_number(row, "bytes"), nonnegative_number(row, "num_gpus"), eager, lean)
+    values = (*_numbers(row, "bytes", "num_gpus"), eager, lean)
     label = "eager" if eager else "graph"
     return [Kernel("direct", resolve_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), label)]
 
@@ -193,26 +171,12 @@ def read_direct(row: Row) -> list[Kernel]:
 #: B/s per core of a kernel that only moves bytes.
 COPY_RATE = 1e12
 
-#: Element-wise kernels of the vidur tables' stack (eager PyTorch and vLLM of 2024): B/s per core, fitted over all its
-#: chips. Reductions and gathers keep few loads per core in flight.
-ELEMENTWISE = {
-    "add": COPY_RATE,
-    "mlp_act": 31e9,
-    "attn_rope": 25e9,
-    "input_layernorm": 15.5e9,
-    "post_attention_layernorm": 15.5e9,
-    "emb": 4.9e9,
-}
-#: Minimum time of such a kernel.
+#: Minimum time of an element-wise kernel in s.
 ELEMENTWISE_FLOOR = 2.2e-6
 
 #: GEMM time of that stack on H100 over that of later libraries, with the first kernels for Hopper. Without it the
 #: median error of these rows doubles.
 EARLY_HOPPER = 1.2
-
-#: Eager launch within the figures published with LLMCompass (A100): the same for gelu and layernorm, softmax in one
-#: kernel of the framework.
-OPERATOR_LAUNCH = {"gelu": 46e-6, "layernorm": 46e-6, "softmax": 12e-6}
 
 
 def read_operator(row: Row) -> list[Kernel]:
@@ -226,13 +190,10 @@ def read_operator(row: Row) -> list[Kernel]:
 def _layer_operator(row: Row) -> list[Kernel]:
     """Return the GEMM or element-wise kernel of an operator of a layer, or raise Skip."""
     device, op, seconds = resolve_accelerator(row.get("gpu")), row.get("op"), _seconds(row, "median_ms")
-    tokens, tp = nonnegative_number(row, "num_tokens"), nonnegative_number(row, "tp")
-    hidden, heads, kv_heads = (
-        nonnegative_number(row, "n_embd"),
-        nonnegative_number(row, "n_head"),
-        nonnegative_number(row, "n_kv_head"),
+    tokens, tp, hidden, heads, kv_heads, ffn = _numbers(
+        row, "num_tokens", "tp", "n_embd", "n_head", "n_kv_head", "n_expanded_embd"
     )
-    ffn_columns, gated = nonnegative_number(row, "n_expanded_embd") / tp, nonnegative_number(row, "gated", 0.0)
+    ffn_columns, gated = ffn / tp, nonnegative_number(row, "gated", 0.0)
     query_columns, kv_columns = hidden / tp, (hidden / heads) * kv_heads / tp
     products = {
         "attn_pre_proj": (query_columns + 2.0 * kv_columns, hidden), "attn_post_proj": (hidden, query_columns),
@@ -252,7 +213,15 @@ def _layer_operator(row: Row) -> list[Kernel]:
     }
     if op not in elements:
         raise Skip("unknown operator", op)
-    return [Kernel("vector", device, (2.0 * tokens * elements[op], ELEMENTWISE[op], ELEMENTWISE_FLOOR), seconds, op)]
+    return [
+        Kernel(
+            "vector",
+            device,
+            (2.0 * tokens * elements[op], KERNEL_ROWS["elementwise"][op], ELEMENTWISE_FLOOR),
+            seconds,
+            op,
+        )
+    ]
 
 
 def _single_operator(row: Row) -> list[Kernel]:
@@ -266,12 +235,12 @@ def _single_operator(row: Row) -> list[Kernel]:
         raise Skip("parts of a layer without their shape")
     device, seconds = resolve_accelerator(name), _seconds(row, "latency_ms")
     if op.startswith("matmul"):
-        sizes = (nonnegative_number(row, "m"), nonnegative_number(row, "n2"), nonnegative_number(row, "n_or_k1"))
+        sizes = _numbers(row, "m", "n2", "n_or_k1")
         return [Kernel("gemm", device, (*sizes, float(Precision.fp16), 0.0, 1.0), seconds, op)]
-    if op not in OPERATOR_LAUNCH:
+    if op not in KERNEL_ROWS["launch"]:
         raise Skip("unknown operator", op)
     elements = nonnegative_number(row, "m") * nonnegative_number(row, "n_or_k1", 1.0)
-    return [Kernel("vector", device, (4.0 * elements, COPY_RATE, OPERATOR_LAUNCH[op]), seconds, op)]
+    return [Kernel("vector", device, (4.0 * elements, COPY_RATE, KERNEL_ROWS["launch"][op]), seconds, op)]
 
 
 #: Bytes per element sent by DeepEP: to experts in fp8 with a 4-byte scale per 128, back in bf16.
@@ -282,20 +251,13 @@ def read_exchange(row: Row) -> list[Kernel]:
     """Read dispatch and combine of tokens as two kernels, those for many (``normal``) or few tokens (``ll``)."""
     nodes, is_low_latency = nonnegative_number(row, "node_num"), row.get("mode") == "ll"
     device = resolve_accelerator(row.get("system")) + (INTER_NODE_SUFFIX if nodes > 1.0 else "")
-    tokens, top_k, hidden = (nonnegative_number(row, name) for name in ("num_token", "num_topk", "hidden_size"))
+    tokens, top_k, hidden = _numbers(row, "num_token", "num_topk", "hidden_size")
     kernels = []
     for phase, bytes_per_element in {"dispatch": DISPATCH_BYTES, "combine": COMBINE_BYTES}.items():
         column = f"{phase}_avg_t_us" if is_low_latency else f"{phase}_transmit_us"
         cores = 1.0 if is_low_latency else nonnegative_number(row, f"{phase}_sms")
-        values = (
-            float(phase == "combine"),
-            float(is_low_latency),
-            tokens,
-            bytes_per_element * hidden,
-            top_k,
-            nodes,
-            cores,
-        )
+        sizes = (tokens, bytes_per_element * hidden, top_k, nodes, cores)
+        values = (float(phase == "combine"), float(is_low_latency), *sizes)
         label = f"{phase}{' of few tokens' if is_low_latency else ''}{' between nodes' if nodes > 1.0 else ''}"
         kernels.append(Kernel("exchange", device, values, 1e-3 * _seconds(row, column), label))
     return kernels

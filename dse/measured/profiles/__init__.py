@@ -12,7 +12,6 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from dse.designs import calibrated, catalog, leaf_path
 from dse.errors import InputError, unknown_name
@@ -20,19 +19,17 @@ from dse.measured import filling
 from dse.measured.filling import is_same_value
 from dse.measured.profiles import (
     collectives,
-    engine_start,
     kineto,
-    maxtext,
-    megatron,
     nsight,
     serving_benchmarks,
     telemetry,
-    torchtitan,
     xla,
 )
 from dse.measured.profiles.attached import attach_logs
+from dse.measured.profiles.logs import LOG_FORMATS
 from dse.measured.profiles.run import (
     ALLOWED,
+    CELL_ROWS,
     MeasuredRun,
     design_cells,
     merge_ranks,
@@ -42,49 +39,13 @@ from dse.measured.profiles.run import (
 )
 from dse.tools import read_arguments
 
-
-class Format(NamedTuple):
-    """Signature of the lines of a tool's log, and the reader of all its lines."""
-
-    signature: re.Pattern[str]
-    read: Callable[[Iterable[str]], MeasuredRun | list[MeasuredRun]]
-
-
-#: Logs, recognised by the first line that is of one of them.
-LOGS = {
-    "megatron": Format(megatron.SIGNATURE, megatron.read), "torchtitan": Format(torchtitan.SIGNATURE, torchtitan.read),
-    "maxtext": Format(maxtext.SIGNATURE, maxtext.read), "nccl-tests": Format(collectives.SIGNATURE, collectives.read),
-    "telemetry": Format(telemetry.SIGNATURE, telemetry.read),
-    "engine": Format(engine_start.SIGNATURE, engine_start.read),
-}  # fmt: skip
-
-#: Needed cells of a kind of rows: columns, one of which must be filled, and the option that states it.
-REQUIRED_CELLS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
-    "steps": {
-        "the model": (("model", "layers_used"), "-w MODEL"), "the system": (("system", "gpu"), "-s SYSTEM"),
-        "the number of devices": (("n_gpus",), "-n DEVICES"),
-        "the sequences of a step": (("global_batch",), "--set global_batch=…"),
-        "the tokens of a sequence": (("seq_len",), "--set seq_len=…"),
-    },
-    "serving": {
-        "the model": (("model",), "-w MODEL"), "the system": (("system", "gpu"), "-s SYSTEM"),
-        "the number of devices": (("n_gpus", "tp"), "-n DEVICES"),
-        "the engine": (("framework", "software"), "--software STACK"),
-        "the tokens of a prompt": (("isl",), "--set isl=…"), "the tokens of an answer": (("osl",), "--set osl=…"),
-        "the requests in flight": (("batch", "batch_kind"), "--set batch=…"),
-    },
-    "collectives": {
-        "the accelerator": (("system",), "-s ACCELERATOR"), "the number of devices": (("num_gpus",), "-n DEVICES"),
-        "the collective (all_reduce, all_gather, reduce_scatter or alltoall)": (
-            ("collective",), "--set collective=…"
-        ),
-    },
-}  # fmt: skip
-
-#: Columns that predictions complete by a rule where they are open, though the run had a value.
-_OPEN_COLUMNS: dict[str, tuple[str, ...]] = {
-    "steps": ("tp", "pp", "micro_batch", "recompute"), "serving": ("tp", "precision"), "collectives": (),
-}  # fmt: skip
+#: Signature of the lines of a tool's log and the reader of all its lines, by the first line that is of one of them.
+LOGS: dict[str, tuple[str, Callable[[Iterable[str]], list[MeasuredRun]]]] = {
+    name: (log_format.signature, log_format.read) for name, log_format in LOG_FORMATS.items()
+} | {
+    "nccl-tests": (collectives.SIGNATURE, collectives.read),
+    "telemetry": (telemetry.SIGNATURE, telemetry.read),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +80,9 @@ def read(paths: Sequence[str | Path], overrides: Mapping[str, str] | None = None
     notes.append(_complete_chunks(runs))
     for run_index, run in enumerate(runs):
         missing |= {
-            requirement: option
-            for requirement, (columns, option) in REQUIRED_CELLS[run.kind].items()
-            if not any(run.cells.get(column) for column in columns)
+            requirement: row["option"]
+            for requirement, row in CELL_ROWS["needed"][run.kind].items()
+            if not any(run.cells.get(column) for column in row["columns"])
         }
         missing |= _missing_model(run)
         tables.setdefault(run.kind, []).extend(_rows(run, run_index))
@@ -153,16 +114,6 @@ def file_runs(path: Path) -> list[MeasuredRun]:
     return runs
 
 
-#: Tool → what its command line has, as shells with ``set -x`` write it into logs.
-_COMMANDS = {
-    "megatron-lm": re.compile(r"\bpretrain_\w+\.py\b"),
-    "torchtitan": re.compile(r"\btorchtitan\.train\b|run_train\.sh"),
-    "maxtext": re.compile(r"\bMaxText[./]train"), "megatron-bridge": re.compile(r"\brun_script\.py\b"),
-}  # fmt: skip
-
-#: What a command line of Megatron-LM, which has no other configuration, says by saying nothing.
-_MEGATRON_DEFAULTS = {"tp": "1", "pp": "1", "cp": "1", "recompute": "none"}
-
 _RANKS = {name: re.compile(rf"--{name}[ =](\d+)") for name in ("nnodes", "nproc[-_]per[-_]node")}
 
 
@@ -170,14 +121,13 @@ def _log_runs(path: Path) -> list[MeasuredRun]:
     """Return the runs of a log, whose lines count more than the command line before them, or raise InputError."""
     command_cells, command = dict[str, str](), ""
     for line in itertools.islice(read_lines(path), _HEAD):
-        log_format = next((candidate for candidate in LOGS.values() if candidate.signature.search(line)), None)
-        if log_format is not None:
+        reader = next((reader for signature, reader in LOGS.values() if re.search(signature, line)), None)
+        if reader is not None:
             try:
-                output = log_format.read(read_lines(path))
+                runs = reader(read_lines(path))
             except InputError as error:
                 where = error.where if error.where.startswith(str(path)) else f"{path}: {error.where}"
                 raise InputError(where, error.got, error.allowed, error.fix) from None
-            runs = [output] if isinstance(output, MeasuredRun) else output
             for run in runs:
                 run.cells = (command_cells if run.kind == "steps" else {}) | run.cells
             return runs
@@ -194,11 +144,11 @@ _COMMAND, _HEAD = 1 << 15, 1_000_000
 
 def _command_cells(command: str) -> dict[str, str]:
     """Return column → text that a command line of a tool states, {} for any other line."""
-    tool = next((name for name, pattern in _COMMANDS.items() if pattern.search(command)), "")
+    tool = next((name for name, pattern in CELL_ROWS["commands"].items() if re.search(pattern, command)), "")
     try:
         settings = read_arguments(tool, command).settings if tool else {}
         setting_cells = design_cells({leaf_path(name): value for name, value in settings.items()})
-        cells = (_MEGATRON_DEFAULTS if tool == "megatron-lm" else {}) | setting_cells
+        cells = CELL_ROWS["command_defaults"].get(tool, {}) | setting_cells
     except (InputError, ValueError):
         return {}
     sizes = [int(rank_match[1]) for pattern in _RANKS.values() if (rank_match := pattern.search(command))]
@@ -280,7 +230,7 @@ def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
 
 def _open_columns_note(kind: str, runs: Sequence[MeasuredRun]) -> str:
     """Return a remark on columns that some run leaves open, "" for none."""
-    names = [name for name in _OPEN_COLUMNS[kind] if any(not run.cells.get(name) for run in runs)]
+    names = [name for name in CELL_ROWS["open"][kind] if any(not run.cells.get(name) for run in runs)]
     if not names:
         return ""
     return f"left open, and completed by rule: {', '.join(names)} (state them with --set {names[0]}=…)"

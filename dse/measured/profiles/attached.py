@@ -6,15 +6,8 @@ import statistics
 from collections.abc import Sequence
 
 from dse.errors import InputError
-from dse.measured.profiles.run import Figure, MeasuredRun, number_text
-
-#: Column → figure of a device; that of the slowest device, with the shares of its time under a limit.
-CLOCK_COLUMNS = {
-    "sm_clock_mhz": "sm_clock",
-    "sm_clock_limit_mhz": "sm_clock_limit",
-    "power_capped": "power_capped",
-    "heat_capped": "heat_capped",
-}
+from dse.measured.profiles.run import CELL_ROWS, Figure, MeasuredRun, number_text
+from dse.measured.table import joined_remarks
 
 _SECONDS = {"s": 1.0, "ms": 1e-3}
 
@@ -48,7 +41,9 @@ def _add_power(run: MeasuredRun, logs: Sequence[MeasuredRun]) -> None:
     devices = [{figure.metric: figure.value for figure in figures} for log in logs for figures in log.steps.values()]
     mean_power = statistics.fmean(device["device_power"] for device in devices)
     slowest = min(devices, key=lambda device: device.get("sm_clock", float("inf")))
-    run.cells |= {column: number_text(slowest[name]) for column, name in CLOCK_COLUMNS.items() if name in slowest}
+    run.cells |= {
+        column: number_text(slowest[name]) for column, name in CELL_ROWS["clock_columns"].items() if name in slowest
+    }
     for name, value in (cell for log in logs for cell in log.cells.items()):
         if "system" not in run.cells:
             run.cells.setdefault(name, value)
@@ -70,7 +65,7 @@ def _add_power(run: MeasuredRun, logs: Sequence[MeasuredRun]) -> None:
         remark += f"; slowest at {slowest['sm_clock']:.0f}{limit} MHz"
     if len(devices) > float(run.cells.get("n_gpus") or "inf"):
         remark += "; more devices at work than the run has"
-    run.note = "; ".join(filter(None, (run.note, f"{' '.join(log.files[0] for log in logs)}: {remark}")))
+    run.note = joined_remarks(run.note, f"{' '.join(log.files[0] for log in logs)}: {remark}")
 
 
 #: Cells of an engine that was asked for nothing yet: one short request, on which its memory does not depend.
@@ -88,9 +83,8 @@ def _attach_engine_starts(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
         for run in matching_results:
             run.cells = engines[0].cells | run.cells
         matching_results[0].peaks |= engines[0].peaks
-        matching_results[0].note = "; ".join(
-            filter(None, (matching_results[0].note, f"engine and its memory as {engines[0].files[0]} says"))
-        )
+        remark = f"engine and its memory as {engines[0].files[0]} says"
+        matching_results[0].note = joined_remarks(matching_results[0].note, remark)
         return tool_runs
     for engine in engines:
         engine.kind, engine.cells = "serving", _IDLE | engine.cells

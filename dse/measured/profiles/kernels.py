@@ -32,14 +32,20 @@ _LABELS = (*CLASSES, COPIES, _OTHER_KERNELS)
 class KernelTimes:
     """Starts and ends (µs) and class indices of kernels, 17 bytes each, and (count, µs) of collectives."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.start, self.end, self.label = array("d"), array("d"), array("B")
         self.collectives: dict[tuple[str, int, int], list[float]] = {}
 
     def add(
         self, label: int, start_us: float, duration_us: float, collective: tuple[str, int, int] | None = None
     ) -> None:
-        """Add one kernel by the index of its class, and of a collective its (name, bytes, ranks)."""
+        """Add one kernel by the index of its class, and of a collective its (name, bytes, ranks).
+
+        Raises InputError for more than ``MAX_KERNELS`` kernels.
+        """
+        if len(self.start) >= MAX_KERNELS:
+            raise InputError(str(self.path), f"more than {MAX_KERNELS:,} kernels", ALLOWED, "profile fewer steps")
         self.start.append(start_us)
         self.end.append(start_us + duration_us)
         self.label.append(label)
@@ -62,7 +68,6 @@ COPY_CLASS = _LABELS.index(COPIES)
 
 
 def profiled_run(
-    path: Path,
     tool: str,
     cells: dict[str, str],
     steps: dict[int, tuple[float, float]],
@@ -78,7 +83,9 @@ def profiled_run(
     The first step is left out where there are more: it pays for the profiler.
     """
     if not steps:
-        raise InputError(str(path), "no marked steps", "a profile with steps", f"{mark_hint}, and profile again")
+        raise InputError(
+            str(kernels.path), "no marked steps", "a profile with steps", f"{mark_hint}, and profile again"
+        )
     numbers = sorted(steps)
     measured_steps = numbers[1:] or numbers
     run = MeasuredRun(tool, "steps", cells, warm_up=len(numbers) - len(measured_steps))
@@ -91,12 +98,6 @@ def profiled_run(
         run.note = "ms a step: " + ", ".join(f"{name} {value:.4g}" for name, value in parts.items())
         run.note += _collectives(kernels, len(numbers))
     return run
-
-
-def check_kernel_count(path: Path, kernels: KernelTimes) -> None:
-    """Raise InputError for a profile of ``MAX_KERNELS`` kernels, before one more is added."""
-    if len(kernels.start) >= MAX_KERNELS:
-        raise InputError(str(path), f"more than {MAX_KERNELS:,} kernels", ALLOWED, "profile fewer steps")
 
 
 def _parts(kernels: KernelTimes, window: tuple[float, float], n_steps: int) -> dict[str, float]:

@@ -10,11 +10,20 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dse.errors import InputError
-from dse.measured.profiles.kernels import COPY_CLASS, KernelTimes, check_kernel_count, kernel_class, profiled_run
-from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, design_cells, device_slug, number_text, read_blocks
+from dse.measured.profiles.kernels import COPY_CLASS, KernelTimes, kernel_class, profiled_run
+from dse.measured.profiles.run import (
+    ALLOWED,
+    CELL_ROWS,
+    Figure,
+    MeasuredRun,
+    design_cells,
+    device_slug,
+    number_text,
+    read_blocks,
+)
 
 SIGNATURE = re.compile(rb'"(?:schemaVersion|deviceProperties|traceEvents)"\s*:')
 
@@ -22,10 +31,6 @@ SIGNATURE = re.compile(rb'"(?:schemaVersion|deviceProperties|traceEvents)"\s*:')
 LIMIT, _HEAD, _EVENT = 64 << 30, 16 << 20, 4 << 20
 
 _COLLECTIVE = re.compile(r"ncclDevKernel_([A-Za-z]+?)_|ncclKernel_([A-Za-z]+?)_")
-_BYTES = {"float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1,
-          "int8": 1, "uint8": 1, "double": 8, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}  # fmt: skip
-
-
 STEP = re.compile(r"ProfilerStep#([0-9]{1,15})")
 
 
@@ -37,7 +42,7 @@ def collective_of(name: str, args: Any) -> tuple[str, int, int]:
         "_"
     )
     elements = max((positive_int(metadata.get(key)) for key in ("In msg nelems", "Out msg nelems")), default=0)
-    n_bytes = elements * _BYTES.get(str(metadata.get("dtype", "")).lower(), 0)
+    n_bytes = elements * CELL_ROWS["element_bytes"].get(str(metadata.get("dtype", "")).lower(), 0)
     return kind[:40], n_bytes, positive_int(metadata.get("Group size"))
 
 
@@ -46,28 +51,52 @@ def positive_int(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 50 else 0
 
 
-class _Trace(NamedTuple):
-    """Head, steps and kernels of a trace."""
+#: Categories of events of kernels and copies.
+_KERNELS = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel")
 
-    head: dict[str, Any]
-    steps: dict[int, tuple[float, float]]  #: number → start and duration, µs
-    kernels: KernelTimes
+
+def span_of(event: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return (start, duration) of a complete event in µs, None for others."""
+    start, duration = (_us(event.get(key)) for key in ("ts", "dur"))
+    return (start, duration) if event.get("ph") == "X" and start is not None and duration is not None else None
+
+
+def kernel_label(event: Mapping[str, Any]) -> int | None:
+    """Return the index of the class of an event's kernel, None for other events."""
+    category = event.get("cat")
+    if category not in _KERNELS:
+        return None
+    return kernel_class(str(event.get("name"))[:1000]) if "mem" not in category else COPY_CLASS
+
+
+def step_of(event: Mapping[str, Any], duration_us: float) -> int | None:
+    """Return the number of the step that an event of the host marks, None for other events."""
+    step = STEP.fullmatch(str(event.get("name")))
+    return int(step[1]) if step and event.get("cat") != "gpu_user_annotation" and duration_us > 0.0 else None
 
 
 def read(path: Path) -> MeasuredRun:
     """Read the run of a trace: its step time, and ms a step by class of kernels."""
-    trace = _read_trace(path)
-    other_data = trace.head.get("otherData")
+    head, steps, kernels = dict[str, Any](), dict[int, tuple[float, float]](), KernelTimes(path)
+    for event in events(path, head):
+        if (span := span_of(event)) is None:
+            continue
+        if (label := kernel_label(event)) is not None:
+            collective = collective_of(str(event.get("name"))[:1000], event.get("args")) if label == 0 else None
+            kernels.add(label, *span, collective)
+        elif (number := step_of(event, span[1])) is not None:
+            steps[number] = span
+    other_data = head.get("otherData")
     dse_run = (
         _dse_trace_run(path, other_data)
         if isinstance(other_data, dict) and isinstance(other_data.get("leaves"), dict)
         else None
     )
-    if dse_run is not None and not len(trace.kernels.start):
+    if dse_run is not None and not len(kernels.start):
         return dse_run
-    cells = _cells(trace.head) if dse_run is None else dse_run.cells
+    cells = _cells(head) if dse_run is None else dse_run.cells
     mark = "call profiler.step() after each step of training"
-    return profiled_run(path, dse_run.tool if dse_run else "pytorch-profiler", cells, trace.steps, trace.kernels, mark)
+    return profiled_run(dse_run.tool if dse_run else "pytorch-profiler", cells, steps, kernels, mark)
 
 
 def _dse_trace_run(path: Path, other_data: Mapping[str, Any]) -> MeasuredRun:
@@ -100,28 +129,7 @@ def _cells(head: Mapping[str, Any]) -> dict[str, str]:
     return cells
 
 
-# One pass
-
-
-def _read_trace(path: Path) -> _Trace:
-    """Return head, steps and kernels of a trace, read in one pass."""
-    trace = _Trace({}, {}, KernelTimes())
-    for event in events(path, trace.head):
-        start_us, duration_us = event_us(event.get("ts")), event_us(event.get("dur"))
-        if event.get("ph") != "X" or start_us is None or duration_us is None:
-            continue
-        kind, name = event.get("cat"), event.get("name")
-        if kind in ("kernel", "gpu_memcpy", "gpu_memset", "Kernel"):
-            check_kernel_count(path, trace.kernels)
-            label = kernel_class(str(name)[:1000]) if "mem" not in kind else COPY_CLASS
-            collective = collective_of(str(name)[:1000], event.get("args")) if label == 0 else None
-            trace.kernels.add(label, start_us, duration_us, collective)
-        elif kind != "gpu_user_annotation" and duration_us > 0.0 and (step := STEP.fullmatch(str(name))):
-            trace.steps[int(step[1])] = start_us, duration_us
-    return trace
-
-
-def event_us(value: Any) -> float | None:
+def _us(value: Any) -> float | None:
     """Return a time or duration of an event as µs, None for what is none."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0.0 <= value < 1e18 else None

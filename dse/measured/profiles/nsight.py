@@ -20,7 +20,7 @@ from typing import Any
 
 from dse.errors import InputError
 from dse.io import inputs
-from dse.measured.profiles.kernels import COPY_CLASS, KernelTimes, check_kernel_count, kernel_class, profiled_run
+from dse.measured.profiles.kernels import COPY_CLASS, KernelTimes, kernel_class, profiled_run
 from dse.measured.profiles.run import ALLOWED, MeasuredRun, device_slug
 
 __all__ = ["SIGNATURE", "read"]
@@ -62,19 +62,17 @@ def _run(path: Path, database: Database, tables: set[str]) -> MeasuredRun:
     process, device = next(database.rows(first), (0, 0))
     kernel_filter, kernels = (
         f"deviceId = {int(device)} AND {_PROCESS.format('globalPid')} = {int(process)}",
-        KernelTimes(),
+        KernelTimes(path),
     )
     names = _names(path, database, kernel_filter)
     for start, end, number in _spans(
         database, f"SELECT start, end, demangledName FROM {_KERNELS} WHERE {kernel_filter}"
     ):
-        check_kernel_count(path, kernels)
         name = names.get(number, "None")
         label = kernel_class(name)
         kernels.add(label, start, end - start, (name.partition("(")[0][:40], 0, 0) if label == 0 else None)
     for table in tables & set(_COPIES):
         for start, end, _ in _spans(database, f"SELECT start, end, 0 FROM {table} WHERE {kernel_filter}"):
-            check_kernel_count(path, kernels)
             kernels.add(COPY_CLASS, start, end - start)
     steps: dict[int, tuple[float, float]] = {}
     if _RANGES in tables:
@@ -86,7 +84,7 @@ def _run(path: Path, database: Database, tables: set[str]) -> MeasuredRun:
             if (step := _STEP.fullmatch(str(names.get(name, name))[:100].strip())) and end > start:
                 steps[int(step[1])] = start, end - start
     mark = 'push a range of each step, torch.cuda.nvtx.range_push(f"step {i}")'
-    return profiled_run(path, "nsight-systems", _cells(database, tables, int(device)), steps, kernels, mark)
+    return profiled_run("nsight-systems", _cells(database, tables, int(device)), steps, kernels, mark)
 
 
 def _names(path: Path, database: Database, kernel_filter: str) -> dict[Any, str]:

@@ -13,7 +13,7 @@ from typing import IO, NamedTuple
 
 from dse.designs import catalog
 from dse.errors import InputError
-from dse.io import inputs
+from dse.io import inputs, toml
 from dse.types import AllToAll, Precision, Recompute, Schedule, choice_name
 
 #: Steps at the start that are left out: compilation, first allocations, links that are set up.
@@ -63,10 +63,10 @@ class MeasuredRun:
         medians = [Figure(name, statistics.median(values), unit) for (name, unit), values in by_name.items()]
         return [*medians, *self.peaks.values()]
 
-    def peak(self, figure: Figure) -> None:
-        """Keep a figure if it is the largest of its name so far."""
-        largest = self.peaks.get(figure.metric)
-        if largest is None or figure.value > largest.value:
+    def peak(self, figure: Figure, smallest: bool = False) -> None:
+        """Keep a figure if it is the largest, or ``smallest``, of its name so far."""
+        peak = self.peaks.get(figure.metric)
+        if peak is None or (figure.value < peak.value if smallest else figure.value > peak.value):
             self.peaks[figure.metric] = figure
 
 
@@ -147,54 +147,36 @@ def read_lines(path: Path) -> Iterator[str]:
 
 # Cells
 
-#: Leaf → column, of numbers.
-_NUMBERS = {
-    "workload.n_layers": "layers_used", "workload.hidden": "hidden", "workload.n_heads": "heads",
-    "workload.n_kv_heads": "kv_heads", "workload.head_dim": "head_dim", "workload.ffn_hidden": "ffn",
-    "workload.vocab": "vocab", "workload.seq_len": "seq_len", "workload.global_batch": "global_batch",
-    "workload.experts.n_experts": "n_experts", "workload.experts.first_dense": "first_dense",
-    "workload.experts.n_predict": "n_predict", "mapping.tp": "tp", "mapping.pp": "pp", "mapping.cp": "cp",
-    "mapping.experts.ep": "ep", "mapping.experts.etp": "etp", "mapping.micro_batch": "micro_batch",
-    "mapping.virtual_stages": "vp", "mapping.recompute_share": "recompute_share", "mapping.zero_stage": "zero_stage",
-    "mapping.sequence_parallel": "seq_parallel", "mapping.overlap_dp": "overlap_dp",
-    "mapping.overlap_tp": "overlap_tp", "mapping.experts.overlap_ep": "overlap_ep",
-    "mapping.offload_optimizer": "offload_optimizer", "mapping.offload_weights": "offload_weights",
-}  # fmt: skip
+#: Rows of ``cells.toml``: what files of tools tell of as columns.
+CELL_ROWS = toml.package_rows(Path(__file__).with_name("cells.toml"))
 
-#: Leaf → column and choices, of names.
+#: Leaf → choices, of columns of names.
 _CHOICES = {
-    "mapping.precision": ("precision", Precision), "mapping.recompute": ("recompute", Recompute),
-    "mapping.schedule": ("schedule", Schedule),
-    "mapping.experts.all_to_all": ("dispatcher", AllToAll),
-}  # fmt: skip
+    "mapping.precision": Precision,
+    "mapping.recompute": Recompute,
+    "mapping.schedule": Schedule,
+    "mapping.experts.all_to_all": AllToAll,
+}
 
 
 def design_cells(values: Mapping[str, float]) -> dict[str, str]:
     """Return column → text for leaves of a design (path → value), without those without a column or open (-1)."""
-    cells = {column: number_text(values[path]) for path, column in _NUMBERS.items() if values.get(path, -1.0) >= 0.0}
-    for path, (column, choices) in _CHOICES.items():
-        if path in values:
-            cells[column] = choice_name(choices(int(values[path])))
-    return cells
+    cells = {
+        column: number_text(values[path])
+        for path, column in CELL_ROWS["numbers"].items()
+        if values.get(path, -1.0) >= 0.0
+    }
+    choices = {
+        column: choice_name(_CHOICES[path](int(values[path])))
+        for path, column in CELL_ROWS["choices"].items()
+        if path in values
+    }
+    return cells | choices
 
 
 def number_text(value: float) -> str:
     """Return a number as text with up to 15 digits."""
     return f"{value:.15g}"
-
-
-def matched_numbers(line: str, patterns: Mapping[str, re.Pattern[str]]) -> dict[str, float]:
-    """Return name → positive number that its pattern's first group matches in a line; others are left out."""
-    values: dict[str, float] = {}
-    for name, pattern in patterns.items():
-        if match := pattern.search(line):
-            try:
-                value = float(match[1].replace(",", ""))
-            except ValueError:
-                continue
-            if 0.0 < value < float("inf"):
-                values[name] = value
-    return values
 
 
 # Accelerators

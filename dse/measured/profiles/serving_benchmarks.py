@@ -15,30 +15,11 @@ from typing import Any
 
 from dse.errors import ELSEWHERE, InputError, plain
 from dse.io import inputs
-from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, design_cells, number_text, read_blocks
+from dse.measured.profiles.run import ALLOWED, CELL_ROWS, Figure, MeasuredRun, design_cells, number_text, read_blocks
 from dse.tools import values_of
-
-#: Columns that keys of a result may state under the names of any tool, as ``--metadata`` of vLLM does.
-_RESULT_COLUMNS = {
-    "tp": "tp",
-    "pp": "pp",
-    "dp": "dp",
-    "n_devices": "n_gpus",
-    "precision": "precision",
-    "accelerator": "gpu",
-}
 
 #: Requests that engines run together by default; more of them queue, and are a run offline.
 _DEFAULT_BATCH = 256
-
-#: Key of a result in ms → measured name.
-_TIMES = {
-    "mean_ttft_ms": "ttft_mean",
-    "mean_tpot_ms": "tpot_mean",
-    "median_itl_ms": "itl_median",
-    "mean_e2el_ms": "latency_total",
-    "mean_e2e_latency_ms": "latency_total",
-}
 
 
 def read(path: Path) -> list[MeasuredRun]:
@@ -64,10 +45,8 @@ def _foreign_file(path: Path, got: str) -> InputError:
 
 def _documents(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a file, or raise InputError for other content."""
-    decoder, content = (
-        json.JSONDecoder(),
-        b"".join(read_blocks(path, inputs.MAX_TABLE_BYTES)).decode("utf-8-sig", "replace").rstrip(),
-    )
+    content = b"".join(read_blocks(path, inputs.MAX_TABLE_BYTES)).decode("utf-8-sig", "replace").rstrip()
+    decoder = json.JSONDecoder()
     position = 0
     while position < len(content):
         try:
@@ -103,25 +82,24 @@ def _client_run(result: Mapping[str, Any]) -> MeasuredRun | None:
     for column, key in {"isl": "total_input_tokens", "osl": "total_output_tokens"}.items():
         if total := _number(result.get(key)):
             run.cells[column] = number_text(total / n_finished)
-    figures = {name: _number(result.get(key)) for key, name in _TIMES.items() if _number(result.get(key))}
-    latency = figures.get("latency_total") or figures.get("ttft_mean", 0.0) + figures.get("tpot_mean", 0.0) * max(
-        float(run.cells.get("osl", 1.0)) - 1.0, 0.0
-    )
-    rate = _number(result.get("request_rate"))
-    if max_concurrency := _number(result.get("max_concurrency")):
-        run.cells |= {"batch": number_text(min(max_concurrency, n_finished)), "batch_kind": "concurrency"}
-    if rate and not (
-        max_concurrency and rate * latency * 1e-3 > max_concurrency
-    ):  # fewer are in flight than the limit allows
-        in_flight = _number(result.get("request_throughput")) * latency * 1e-3
-        run.cells |= {"batch": number_text(max(in_flight, 1.0)), "batch_kind": "concurrency"}
+    figures = {
+        name: _number(result.get(key)) for key, name in CELL_ROWS["client"]["times"].items() if _number(result.get(key))
+    }
+    later_tokens = max(float(run.cells.get("osl", 1.0)) - 1.0, 0.0)
+    stream_ms = figures.get("ttft_mean", 0.0) + figures.get("tpot_mean", 0.0) * later_tokens
+    latency = 1e-3 * (figures.get("latency_total") or stream_ms)
+    rate, max_concurrency = _number(result.get("request_rate")), _number(result.get("max_concurrency"))
+    batch, batch_kind = min(max_concurrency or n_finished, n_finished), "concurrency"
+    # Of requests at a rate fewer may be in flight than the limit allows.
+    if rate and not (max_concurrency and rate * latency > max_concurrency):
+        batch = max(_number(result.get("request_throughput")) * latency, 1.0)
         run.note = "requests came at a rate: those in flight by Little's law"
-        figures.pop("ttft_mean", None)
-        figures.pop("latency_total", None)
-    elif not max_concurrency:
-        static_batch = {"batch": number_text(n_finished), "batch_kind": "static batch"}
-        run.cells |= static_batch if n_finished <= _DEFAULT_BATCH else {"batch_kind": "offline"}  # all requests at once
+        figures = {name: value for name, value in figures.items() if name not in ("ttft_mean", "latency_total")}
+    elif not max_concurrency:  # all requests at once
+        batch_kind = "static batch" if n_finished <= _DEFAULT_BATCH else "offline"
         figures = {}
+    run.cells |= {"batch": number_text(batch)} if batch_kind != "offline" else {}
+    run.cells["batch_kind"] = batch_kind
     run.peaks = {name: Figure(name, value, "ms") for name, value in figures.items()}
     _add_output_rate(run, result.get("output_throughput"))
     return run
@@ -135,11 +113,9 @@ def _add_output_rate(run: MeasuredRun, value: Any) -> None:
 
 def _metadata_cells(result: Mapping[str, Any]) -> dict[str, str]:
     """Return column → text of keys that are a number or a name, by the names of any tool."""
-    cells = {}
+    cells, columns = {}, CELL_ROWS["client"]["columns"]
     for key, value in result.items():
-        column = next(
-            (_RESULT_COLUMNS[name] for name in (key, *ELSEWHERE.get(plain(key), ())) if name in _RESULT_COLUMNS), ""
-        )
+        column = next((columns[name] for name in (key, *ELSEWHERE.get(plain(key), ())) if name in columns), "")
         if column and isinstance(value, str | int | float) and str(value).strip() not in ("", "auto"):
             cells[column] = str(value).strip()
     return cells
@@ -154,14 +130,12 @@ def _server_cells(info: Any) -> dict[str, str]:
         for key, value in info.items()
         if isinstance(value, str | int | float) and value is not False
     }
-    values = values_of("sglang", arguments)
-    if "--tp-size" not in arguments:
-        values = {}
-    cells = {
-        name: value for name, value in design_cells(values).items() if name in ("tp", "pp", "ep", "etp", "precision")
-    }
-    sizes = [values.get(f"mapping.{name}", 1.0) for name in ("tp", "pp", "dp")]
-    if values:
+    cells = {}
+    if "--tp-size" in arguments:
+        values = values_of("sglang", arguments)
+        names = ("tp", "pp", "ep", "etp", "precision")
+        cells = {name: value for name, value in design_cells(values).items() if name in names}
+        sizes = [values.get(f"mapping.{name}", 1.0) for name in ("tp", "pp", "dp")]
         cells |= {"tp": number_text(sizes[0]), "dp": number_text(sizes[2]), "n_gpus": number_text(math.prod(sizes))}
     if isinstance(info.get("model_path"), str):
         cells["model"] = info["model_path"]
@@ -169,24 +143,15 @@ def _server_cells(info: Any) -> dict[str, str]:
 
 
 def _genai_perf_run(result: Mapping[str, Any]) -> MeasuredRun | None:
-    """Return the run of a result of GenAI-Perf, None where no times or rates can be read.
-
-    Its inter-token latency is a time per output token.
-    """
-    run = MeasuredRun("genai-perf", "serving", {})
-    names = {"time_to_first_token": "ttft_mean", "inter_token_latency": "tpot_mean", "request_latency": "latency_total"}
-    scales = {"ms": 1.0, "ns": 1e-6, "us": 1e-3, "s": 1e3, "sec": 1e3}
-    for key, name in names.items():
+    """Return the run of a result of GenAI-Perf, None where no times or rates can be read."""
+    run, rows = MeasuredRun("genai-perf", "serving", {}), CELL_ROWS["genai_perf"]
+    for key, name in rows["times"].items():
         value, unit = _mean(result, key)
-        if value and unit in scales:
-            run.peak(Figure(name, value * scales[unit], "ms"))
+        if value and unit in rows["units"]:
+            run.peak(Figure(name, value * rows["units"][unit], "ms"))
     if run.peaks.get("ttft_mean", ("", 0.0))[1] == run.peaks.get("latency_total", ("", 1.0))[1]:
         run.peaks.pop("ttft_mean")  # answers came whole, without streaming
-    keys_by_column = {
-        "isl": ("input_sequence_length", "num_input_token"),
-        "osl": ("output_sequence_length", "num_output_token"),
-    }
-    for column, keys in keys_by_column.items():
+    for column, keys in rows["lengths"].items():
         if value := next((mean for key in keys if (mean := _mean(result, key)[0])), 0.0):
             run.cells[column] = number_text(value)
     _add_output_rate(run, _mean(result, "output_token_throughput")[0])

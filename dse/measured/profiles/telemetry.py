@@ -14,23 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.measured.profiles.run import Figure, MeasuredRun, device_slug
+from dse.measured.profiles.run import CELL_ROWS, Figure, MeasuredRun, device_slug
 
 #: A heading of columns, or a line of an exporter; no command line that asks for them.
 SIGNATURE = re.compile(
     r"^[^-=]{0,400}\b(?:power\.draw|DCGM_FI_DEV_POWER_USAGE)\b[^-=]*$|^[\s\d.]*# ?Entity\s+\w|^DCGM_FI_DEV_\w+\{"
 )
 
-#: What is kept of a sample → its names in nvidia-smi, dcgmi dmon and DCGM, the best first.
-_COLUMNS = {
-    "power": ("power.draw", "power.draw.average", "POWER", "DCGM_FI_DEV_POWER_USAGE", "power.draw.instant", "PWRIN"),
-    "clock": ("clocks.sm", "clocks.current.sm", "SMCLK", "DCGM_FI_DEV_SM_CLOCK"),
-    "limit": ("clocks.max.sm", "SMMAX", "DCGM_FI_DEV_MAX_SM_CLOCK"),
-    "reasons": (
-        "clocks_event_reasons.active", "clocks_throttle_reasons.active", "DVCCTR", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
-        "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
-    ),
-}  # fmt: skip
+#: Number of a sample → its names in nvidia-smi, dcgmi dmon and DCGM, the best first.
+_COLUMNS: dict[str, list[str]] = CELL_ROWS["telemetry"]
 _FIELD = {name: field for field, names in _COLUMNS.items() for name in names}
 _DEVICE = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
 _NAME = ("name", "gpu_name", "modelName")

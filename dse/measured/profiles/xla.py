@@ -15,11 +15,10 @@ from dse.measured.profiles.kernels import (
     CLASSES,
     COPY_CLASS,
     KernelTimes,
-    check_kernel_count,
     kernel_class,
     profiled_run,
 )
-from dse.measured.profiles.kineto import event_us, events
+from dse.measured.profiles.kineto import events, span_of
 from dse.measured.profiles.run import MeasuredRun
 
 SIGNATURE = re.compile(rb'^\{\s*"displayTimeUnit"\s*:\s*"ns"')
@@ -91,13 +90,13 @@ class _Lanes:
 
 def read(path: Path) -> MeasuredRun:
     """Read the run of a trace: its step time, and ms a step by class of operators."""
-    lanes, kernels = _Lanes(), KernelTimes()
+    lanes, kernels = _Lanes(), KernelTimes(path)
     on_device, on_host = dict[int, tuple[float, float]](), dict[int, tuple[float, float]]()
     for event in events(path, {}):
         arguments = event["args"] if isinstance(event.get("args"), dict) else {}
         if event.get("ph") == "M":
             lanes.add_name(event, arguments)
-        if (span := _span(event)) is None:
+        if (span := span_of(event)) is None or not span[1]:
             continue
         lane, name, step_number = (
             lanes.lane_of(event),
@@ -109,16 +108,9 @@ def read(path: Path) -> MeasuredRun:
         elif _NUMBER.fullmatch(step_number):
             on_host.setdefault(int(step_number), span)
         elif lanes.is_operator(lane, arguments) and (label := _label(name, arguments)) is not None:
-            check_kernel_count(path, kernels)
             kernels.add(label, *span, (name.partition(".")[0][:40], 0, 0) if label == 0 else None)
     mark = 'wrap each in jax.profiler.StepTraceAnnotation("train", step_num=i) and wait for its results in it'
-    return profiled_run(path, "jax-profiler", {}, on_device or on_host, kernels, mark)
-
-
-def _span(event: dict[str, Any]) -> tuple[float, float] | None:
-    """Return (start, duration) of a complete event in µs, None for others and for no duration."""
-    start, duration = event_us(event.get("ts")), event_us(event.get("dur"))
-    return (start, duration) if event.get("ph") == "X" and start is not None and duration else None
+    return profiled_run("jax-profiler", {}, on_device or on_host, kernels, mark)
 
 
 def _label(name: str, arguments: dict[str, Any]) -> int | None:

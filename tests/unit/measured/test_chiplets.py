@@ -14,7 +14,7 @@ ex02,chiplet_actuary,SoC_organic,5 nm:250 mm2 x1,0,0.762398,109.836525
 def test_costs_are_those_of_the_model(tmp_path):
     table = tmp_path / "chiplets.csv"
     table.write_text(ROWS, encoding="utf-8")
-    for found in predict_cases(chiplets.KIND.read(*read_table(table))):
+    for found in predict_cases(chiplets.read(read_table(table)[1])):
         assert found.skip is None
         for one in found.case.measurements:
             assert found.metrics[one.name] == pytest.approx(one.value, rel=1e-5), one.name

@@ -89,27 +89,27 @@ def test_a_value_that_all_rows_contradict_is_an_error(tmp_path):
 def test_equal_values_are_no_contradiction(column, text):
     stated = {"tp": "8", "sequence_parallel": "1", "model": "gpt-3-175b", "system": "a100-sxm-80gb"}
     assert is_same_value(column, stated[column], text)
-    columns, rows = fill_rows([*stated], [row(**stated)], {column: text}, "steps")
-    assert columns == [*stated] and rows == [row(**stated)]
+    rows = fill_rows([row(**stated)], {column: text}, "steps")
+    assert rows == [row(**stated)]
 
 
 def test_a_system_fills_rows_of_its_own_accelerator_alone():
     """A row's device is a statement on its system: another accelerator contradicts it."""
     rows = [row(gpu="H100"), row(gpu="A100"), row()]
     with pytest.warns(Notice, match="system: 1 row of 3 say A100, which counts; others eos"):
-        _, filled = fill_rows(["gpu"], rows, {"system": "eos"}, "steps")
+        filled = fill_rows(rows, {"system": "eos"}, "steps")
     assert [one.cells.get("system", "") for one in filled] == ["eos", "", "eos"]
     with pytest.raises(InputError, match="every row says A100"):
-        fill_rows(["gpu"], rows[1:2], {"system": "eos"}, "steps")
+        fill_rows(rows[1:2], {"system": "eos"}, "steps")
 
 
 def test_what_no_command_may_state_is_refused():
     for name in ("metric", "config_id", "iteration_s_measured", "tensor"):
         with pytest.raises(InputError, match=name):
-            fill_rows(["model"], [row(model="gpt-3-175b")], {name: "1"}, "steps")
+            fill_rows([row(model="gpt-3-175b")], {name: "1"}, "steps")
     with pytest.raises(InputError, match="a table of kernels"):
-        fill_rows(["op"], [row(op="gemm")], {"tp": "8"}, "kernels")
-    assert fill_rows(["op"], [row(op="gemm")], {"tp": ""}, "kernels") == (["op"], [row(op="gemm")])
+        fill_rows([row(op="gemm")], {"tp": "8"}, "kernels")
+    assert fill_rows([row(op="gemm")], {"tp": ""}, "kernels") == [row(op="gemm")]
     with pytest.raises(InputError, match="unknown-model"):
         cells_of("unknown-model")
     assert COLUMNS < profiles.COLUMNS
@@ -123,9 +123,9 @@ def test_laws_of_a_fill(texts, text):
     rows = [row(tp=cell) for cell in texts]
     if all(cell.strip() not in ("", text) for cell in texts):
         with pytest.raises(InputError):
-            fill_rows(["tp"], rows, {"tp": text}, "steps")
+            fill_rows(rows, {"tp": text}, "steps")
         return
-    _, filled = fill_rows(["tp"], rows, {"tp": text}, "steps")
+    filled = fill_rows(rows, {"tp": text}, "steps")
     assert [one.cells["tp"] for one in filled] == [cell if cell.strip() else text for cell in texts]
-    assert fill_rows(["tp"], filled, {"tp": text}, "steps")[1] == filled
+    assert fill_rows(filled, {"tp": text}, "steps") == filled
     assert [one.cells["tp"] for one in rows] == texts  # the rows of the caller stay

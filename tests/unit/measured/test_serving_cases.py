@@ -14,7 +14,7 @@ from dse.measured import comparison, predict_cases, read_cases, rules, serving, 
 from dse.measured.comparison import Comparison
 from dse.measured.names import Lookup
 from dse.measured.roofline import REFUSED
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip, meanings
 from dse.types import Load, Precision
 from tests.contract.cli.test_cli import command  # noqa: F401
 from tests.programs import served
@@ -236,7 +236,7 @@ def test_a_token_of_requests_that_queue_is_no_faster_than_a_roofline():
         metric="tpot",
         unit="ms",
     )
-    meaning = serving.MEANINGS["tpot"]
+    meaning = meanings("serving")["tpot"]
 
     def asked(concurrency, milliseconds):
         one = Row("t.csv", 2, "t", row | dict(concurrency=concurrency, value=str(milliseconds)))
@@ -382,7 +382,7 @@ def test_energy_of_ml_energy_is_that_of_the_devices():
     assert (found.system.host_power, found.system.pue) == (0.0, 1.0)
     assert found.software.engine.most_sequences == pytest.approx(1516.9)
     figure = Row("t.csv", 2, row["source"], {k: str(v) for k, v in row.items()})
-    measured = Measurement(figure, "energy_per_output_token", serving.MEANINGS["energy_per_output_token"], 0.1)
+    measured = Measurement(figure, "energy_per_output_token", meanings("serving")["energy_per_output_token"], 0.1)
     assert serving.steady_figure(measured, found).value == pytest.approx(0.05)  # at most twice as long as a mean answer
 
 

@@ -25,7 +25,7 @@ import pytest
 import dse.model
 from dse.designs import replace
 from dse.doors import STUDIES, ScalarFunction, evaluation, serving
-from dse.measured.kernels.formulas import FORMULAS, device_of
+from dse.measured.kernels import FORMULAS, device_of
 from dse.measured.kernels.readers import OPERATIONS
 from dse.model import formats
 from dse.types import Design, Engine, Precision, paths

@@ -1,0 +1,141 @@
+"""What a log says of a run's settings that rows of ``formats.toml`` cannot: one function a tool, done in place."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from dse.measured.profiles.run import Figure, MeasuredRun, design_cells, number_text
+from dse.tools import values_of
+
+_TORCH_DTYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16", "uint8": "fp8"}
+
+
+def option_text(value: str, on: str) -> str:
+    """Return the text of an option: ``on`` for a switch, words of a list, formats by their short names."""
+    if value in ("True", "true"):
+        return on
+    value = re.sub(r"torch\.(bfloat16|float32|float16|uint8)", lambda match: _TORCH_DTYPES[match[1]], value)
+    return " ".join(re.findall(r"[^\s,'\"\[\]]+", value)) if value.startswith("[") else value
+
+
+def complete_megatron(run: MeasuredRun, settings: Mapping[str, str]) -> None:
+    """Add fp32 where other formats are off, devices, and whether the shape is unusual; drop a dense model's experts."""
+    cells = run.cells
+    if {settings.get(name) for name in ("bf16", "fp16")} == {"False"}:
+        cells.setdefault("precision", "fp32")
+    if settings.get("world_size", "").isdigit():
+        cells.setdefault("n_gpus", settings["world_size"])
+    if cells.get("n_experts") in ("0", "1"):
+        cells.pop("n_experts")
+    gated, ffn, hidden = (
+        settings.get("swiglu", settings.get("gated_linear_unit")),
+        cells.get("ffn"),
+        cells.get("hidden"),
+    )
+    # The protocol takes a feed-forward of four hidden sizes for one without a gate.
+    if gated is not None and ffn and hidden and (gated == "True") == (float(ffn) == 4.0 * float(hidden)):
+        cells["shape"] = "unusual"
+
+
+def complete_torchtitan(run: MeasuredRun, settings: Mapping[str, str]) -> None:
+    """Add the degrees of the device mesh, and the stack, compiled or eager."""
+    cells = run.cells
+    sizes = {name: text for name, text in settings.items() if text.isdigit()}
+    if not sizes and (names_and_sizes := settings.get("mesh", "").split("], [")) != [""]:
+        names, numbers = (re.findall(r"\w+", text) for text in names_and_sizes)
+        sizes = dict(zip(names, numbers, strict=False))
+    if sizes:
+        ranks = {name: int(sizes.get(name, 1)) for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp")}
+        cells |= {name: str(ranks[name]) for name in ("tp", "pp", "cp")} | {"n_gpus": str(math.prod(ranks.values()))}
+        cells["zero_stage"] = "3" if ranks["dp_shard"] > 1 else "0"
+        if ranks["tp"] > 1:
+            cells["seq_parallel"] = "1"  # always part of its tensor parallelism
+        cells |= {name: sizes[name] for name in ("ep", "etp") if int(sizes.get(name, 1)) > 1}
+        if ranks["pp"] > 1:
+            cells.pop("micro_batch", None)  # of a pipeline, all micro-batches of a rank
+    if "started" in settings:
+        cells.setdefault("recompute", "none")
+    is_eager = "started" in settings and "compiled" not in settings
+    run.cells = {"software": "torchtitan-eager" if is_eager else "torchtitan"} | cells
+
+
+def complete_maxtext(run: MeasuredRun, settings: Mapping[str, str]) -> None:
+    """Add model, ZeRO stage and micro-batch; drop slices that are nodes of GPUs, and values that are open."""
+    cells = run.cells
+    if settings.get("model_name", "default") != "default":
+        cells["model"] = settings["model_name"]
+    if "ici_fsdp_parallelism" in settings:
+        is_unsharded = {settings["ici_fsdp_parallelism"], settings.get("dcn_fsdp_parallelism", "1")} == {"1"}
+        cells["zero_stage"] = "0" if is_unsharded else "3"
+    if settings.get("gradient_accumulation_steps", "1") == "1" and (batch := settings.get("per_device_batch_size")):
+        # one pass a step: what a chip has of the batch
+        cells["micro_batch"] = number_text(float(batch) if re.fullmatch(r"[\d.]*[1-9][\d.]*", batch) else 1.0)
+    is_of_gpus = settings.get("hardware", "tpu") != "tpu"
+    for column, text in [*cells.items()]:
+        if text.startswith("-") or (column in ("n_experts", "slices") and text in ("0", "1")):
+            cells.pop(column)
+    if is_of_gpus:
+        cells.pop("slices", None)
+
+
+#: Formats of checkpoints that may be of several recipes.
+_AMBIGUOUS_FORMATS = ("compressed-tensors", "modelopt", "gptq", "awq", "gptq_marlin", "awq_marlin")
+
+_MODEL = ("model", "model_path", "model_tag")
+_LENGTH = ("max_seq_len", "max_model_len", "context_length", "context_len")
+
+#: vLLM's tokens of a block by default.
+_USUAL_BLOCK = 16
+
+
+def complete_engine(run: MeasuredRun, settings: Mapping[str, str]) -> None:
+    """Add the cache by its halves and by its blocks, and the configuration of the engine."""
+    peaks = run.peaks
+    halves = [half.value for name in ("cache_keys", "cache_values") if (half := peaks.pop(name, None))]
+    if halves:
+        run.peak(Figure("cache_memory", sum(halves), "GiB"))
+    if blocks := peaks.pop("cache_blocks", None):
+        block_tokens = float(settings.get("block_size") or _USUAL_BLOCK) or _USUAL_BLOCK
+        run.peak(Figure("cache_tokens", blocks.value * block_tokens, "token"), smallest=True)
+    run.cells = {"framework": run.tool} | _engine_cells(run.tool, settings)
+
+
+def _engine_cells(tool: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return column → text of the arguments that an engine prints."""
+    options = {
+        "--" + name.replace("_", "-"): settings[name]
+        for name in _ENGINE_SETTINGS
+        if settings.get(name, "None") != "None"
+    }
+    if settings.get("enable_dp_attention") == "True":
+        options["--enable-dp-attention"] = ""
+    if options.get("--quantization") in _AMBIGUOUS_FORMATS:
+        options.pop("--quantization")
+    values = values_of(tool, options) if tool in ("vllm", "sglang") else {}
+    cells = {name: value for name, value in design_cells(values).items() if name in ("tp", "pp", "precision")}
+    if settings.get("quantization") == "None" and settings.get("dtype", "").endswith("bfloat16"):
+        cells["precision"] = "bf16"
+    if "mapping.tp" in values:
+        tp, pp, dp = (values.get(f"mapping.{name}", 1.0) for name in ("tp", "pp", "dp"))
+        cells |= {"dp": number_text(dp), "n_gpus": number_text(tp * pp * dp)}
+    for name in ("memory_share", "cache_bytes"):
+        if (value := values.get(f"mapping.serving.{name}", 0.0)) > 0.0:
+            cells[name] = number_text(value)
+    patterns = {
+        "static_share": (("mem_fraction_static",), r"0?\.\d{1,9}"),
+        "model": (_MODEL, r".+"),
+        "longest": (_LENGTH, r"[1-9]\d{0,11}"),
+    }
+    for column, (names, pattern) in patterns.items():
+        if text := next((settings[name] for name in names if re.fullmatch(pattern, settings.get(name, ""))), ""):
+            cells[column] = text
+    return cells
+
+
+#: Settings of an engine that are options of its command.
+_ENGINE_SETTINGS = (
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "gpu_memory_utilization", "kv_cache_dtype",
+    "quantization", "tp_size", "pp_size", "dp_size",
+)  # fmt: skip
