@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import nothing, plus, times, where_on
+from dse.model.choice import nothing, plus, select, times, where_on
 from dse.model.layout import Layout
 from dse.model.parallel import pipeline
 from dse.model.stage_layers import chunk_layers
@@ -256,7 +256,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     peak, parts = first_memory.total, first_memory
     for other in other_stages:
         total = other.total
-        parts = Memory(*(jnp.where(peak >= total, a, b) for a, b in zip(parts, other, strict=True)))
+        parts = select(peak >= total, parts, other)
         peak = jnp.maximum(peak, total)
     return peak, parts
 
@@ -337,8 +337,4 @@ def folded_memory_stages(
     inmost = jnp.where(copies > 1.0, 0.5 * m.pp - 1.0, m.pp - 1.0)  # the middle for two copies, else the fold
     deferred_layers = pipeline.deferred_micro_batches(m, n, inmost) * second.layers
     middle = second._replace(layers=copies * second.layers, deferred_layers=deferred_layers)
-
-    def where_folded(yes: MemoryStage, no: MemoryStage) -> MemoryStage:
-        return MemoryStage(*(jnp.where(is_folded > 0.0, a, b) for a, b in zip(yes, no, strict=True)))
-
-    return where_folded(end_stage, first), where_folded(middle, second), where_folded(middle, last)
+    return select(is_folded > 0.0, (end_stage, middle, middle), stages)

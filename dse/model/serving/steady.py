@@ -24,22 +24,22 @@ class SteadyState(NamedTuple):
     """Latencies in seconds and load of one data-parallel rank in steady state."""
 
     decode: EngineStepTime  # time per output token in steps without prompts
-    prefill: Scalar  # added to it by prompts of other requests
-    preempted: Scalar  # added to it by preemption for memory
     median: Scalar  # inter-token latency, median
     waiting: Scalar  # queueing part of the time to first token
     wait_in_slot: Scalar  # queueing part once the request has a slot
     prompt: Scalar  # prefill part of it
     rate: Scalar  # requests/s
     running: Scalar  # concurrent sequences: decoding, or with a prompt to compute
-    mixed: Scalar  # share of steps with prompts
     decoding: Scalar  # sequences per decode step
-    arrival_step_time: Scalar  # time of the step in which a request arrives, s; 0 where it waits for none
-    prompt_time: Scalar  # time that a prompt adds to the steps of others, s
-    extra_prompt_time: Scalar  # time that one more prompt adds to a step that has some, s
-    sequence_time: Scalar  # time that a sequence adds to a decode step, s
-    prompts_per_step: Scalar  # prompts that fit into a step
-    steps_per_prompt: Scalar  # below 1 where a mean step has several
+    prefill: Scalar = 0.0  # added to the time per output token by prompts of other requests
+    preempted: Scalar = 0.0  # added to it by preemption for memory
+    mixed: Scalar = 0.0  # share of steps with prompts
+    arrival_step_time: Scalar = 0.0  # time of the step in which a request arrives, s; 0 where it waits for none
+    prompt_time: Scalar = 0.0  # time that a prompt adds to the steps of others, s
+    extra_prompt_time: Scalar = 0.0  # time that one more prompt adds to a step that has some, s
+    sequence_time: Scalar = 0.0  # time that a sequence adds to a decode step, s
+    prompts_per_step: Scalar = 1.0  # prompts that fit into a step
+    steps_per_prompt: Scalar = 1.0  # below 1 where a mean step has several
     variation: Scalar = 1.0  # squared coefficient of variation of the time between arrivals
     wait_fraction: Scalar = 1.0  # share of requests that wait for a slot, where any do
 
@@ -292,9 +292,8 @@ def continuous_batching(
     )
     rate = (running + waiting) / (working_time + request_time + waiting_time)
     steady_state = SteadyState(
-        decode=EngineStepTime(*(part / tokens_per_step for part in decode_step)),
+        decode=decode_step.per(tokens_per_step),
         prefill=state.prompt_delay / tokens_per_step,
-        preempted=0.0,
         median=jnp.where(
             is_separate,
             decode_step.total,

@@ -14,7 +14,7 @@ from dse.model.choice import nothing, plus, times, value_or
 from dse.model.layout import Layout
 from dse.model.work.attention import causal_pairs, core_operators
 from dse.model.work.batch import Batch
-from dse.model.work.operators import NORM, elementwise, linear
+from dse.model.work.operators import elementwise, linear, norm
 from dse.types import (
     Design,
     Latent,
@@ -337,20 +337,16 @@ class LatentAttention(GroupedAttention):
         up = Recompute.norms  # recomputes norms and up-projections
         q_stored, kv_stored = (act * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
         q_input, kv_input = (e.stored_input * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
-
-        def norm(name: str, rank: Scalar, stored: Scalar, present: Scalar = 1.0) -> Operator:
-            return elementwise(
-                name, tokens * rank, 2.0 * act, 6.0 * act, stored, flops=NORM, present=present, recomputed_from=up
-            )
-
         return [
             linear("q_down", tokens, q_rank, w.hidden, e, 0.0, present=compressed),
-            norm("q_norm", q_rank, q_stored, present=compressed),
+            norm("q_norm", tokens * q_rank, act, q_stored, compressed, recomputed_from=up),
             linear(
                 "q_up", layout.tokens, layout.query_width, q_depth, e, q_input, recomputed_from=up, not_stored_from=up
             ),
             linear("kv_down", tokens, latent.kv_rank + latent.rope_dim, w.hidden, e, stored, not_stored_from=up),
-            norm("kv_norm", latent.kv_rank, kv_stored + act * tokens * latent.rope_dim),
+            norm(
+                "kv_norm", tokens * latent.kv_rank, act, kv_stored + act * tokens * latent.rope_dim, recomputed_from=up
+            ),
             linear(
                 "kv_up", layout.tokens, keys_up, latent.kv_rank, e, kv_input, recomputed_from=up, not_stored_from=up
             ),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
-from dse.model.choice import nothing, plus, required, times
+from dse.model.choice import nothing, plus, required, select, times
 from dse.model.layout import Layout
 from dse.model.work.adapters import TrainedWeights
 from dse.model.work.parameters import head_parameters
@@ -177,7 +176,7 @@ def partitioned_messages(
     usual = design.software.gradient_message_bytes
     reduce_bytes = jnp.where(zero_3 & (sharding.scattered_bytes > 0.0), sharding.scattered_bytes, usual)
     gather_ratio = jnp.where(zero_3, sharding.gathered_bytes / weight_message_bytes(design, layout), 1.0)
-    forward_group = jax.tree.map(lambda full, part: jnp.where(secondary, full, part), dp, parts.weights)
+    forward_group = select(secondary, dp, parts.weights)
     group_and_size_ratio: dict[str, tuple[Group, Scalar]] = {
         "weights_all_gather": (forward_group, gather_ratio),
         "weights_all_gather_again": (parts.weights, gather_ratio),

@@ -13,16 +13,18 @@ from dse.model.work.blocks import attention_of
 from dse.model.work.experts import expert_operators, expert_quantization
 from dse.model.work.grouped import stored_share
 from dse.model.work.operators import (
-    ACTIVATION,
     DROPOUT,
     MASK_BYTES,
-    NORM,
     RESIDUAL,
     CastElements,
+    FeedForwardShape,
+    FeedForwardStored,
     Flops,
     casts,
     elementwise,
+    feed_forward_operators,
     linear,
+    norm,
 )
 from dse.model.work.parameters import serial_block
 from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel
@@ -66,9 +68,7 @@ def layer_with_feed_forward(
     # Attention's backward needs its output in 16 bits; a projection in a narrower format stores a copy.
     context = layout.tokens * layout.context_width * (act + jnp.where(e.stored_input < act, e.stored_input, 0.0))
     return [
-        elementwise(
-            "attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, recomputed_from=Recompute.norms
-        ),
+        norm("attention_norm", rows, act, norm_stored, recomputed_from=Recompute.norms),
         *attention_of(w).projections(design, layout, attention_input),
         *(core or attention_of(w).core(design, layout)),
         linear(
@@ -83,16 +83,7 @@ def layer_with_feed_forward(
         elementwise(
             "attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL, present=serial
         ),
-        elementwise(
-            "ffn_norm",
-            rows,
-            2.0 * act,
-            6.0 * act,
-            norm_stored,
-            flops=NORM,
-            present=serial,
-            recomputed_from=Recompute.norms,
-        ),
+        norm("ffn_norm", rows, act, norm_stored, serial, recomputed_from=Recompute.norms),
         *feed_forward,
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         quantization,
@@ -101,46 +92,15 @@ def layer_with_feed_forward(
 
 def feed_forward(design: Design, layout: Layout) -> list[Operator]:
     """Return the operators of a dense feed-forward: up (and gate), activation, down."""
-    w = design.workload
-    e, act = layout.element, layout.element.activation
-    gate = 1.0 + w.gated
-    chain = 1.0 + (1.0 - layout.fused)
-    activation_output = design.software.activation_output_kept * e.stored_input * layout.tokens * layout.ffn
+    w, e, software = design.workload, layout.element, design.software
     ffn_input = serial_block(w) * (e.stored_input * stored_input_tokens(design.mapping, layout)[1] * w.hidden)
-    return [
-        linear(
-            "ffn_up",
-            layout.tokens,
-            gate * layout.ffn,
-            w.hidden,
-            e,
-            ffn_input,
-            stored_ratio=stored_share(design.software, 1.0 - 0.5 * w.gated),
-            recomputed_from=Recompute.expert_inner,
-            not_stored_from=Recompute.norms,
-        ),
-        elementwise(
-            "ffn_activation",
-            layout.tokens * layout.ffn,
-            act * (gate + 1.0) * chain,
-            act * (2.0 * gate + 1.0) * chain,
-            act * gate * layout.tokens * layout.ffn,
-            flops=ACTIVATION,
-            recomputed_from=Recompute.norms,
-            not_stored_from=Recompute.expert_inner,
-        ),
-        linear(
-            "ffn_down",
-            layout.tokens,
-            w.hidden,
-            layout.ffn,
-            e,
-            activation_output,
-            stored_ratio=1.0,
-            recomputed_from=Recompute.expert_block,
-            not_stored_from=Recompute.norms,
-        ),
-    ]
+    stored = FeedForwardStored(
+        inputs=ffn_input,
+        output=software.activation_output_kept * e.stored_input,
+        inputs_until=Recompute.norms,
+        ratios=(stored_share(software, 1.0 - 0.5 * w.gated), 1.0),
+    )
+    return feed_forward_operators("ffn", FeedForwardShape(layout.tokens, layout.ffn), design, layout, stored)
 
 
 def quantization(design: Design, layout: Layout) -> Operator:
@@ -202,7 +162,7 @@ def head_operators(design: Design, layout: Layout) -> list[Operator]:
     logits = layout.tokens * layout.vocab
     return [
         *prediction_operators(design, layout),
-        elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=layout.outputs),
+        norm("final_norm", rows, act, act * rows, layout.outputs),
         # At least one row, so that a model without a vocabulary has a shape.
         linear(
             "head",
@@ -228,7 +188,7 @@ def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
     if nothing(count):
         return []
     return [
-        elementwise("prediction_norms", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=count),
+        norm("prediction_norms", rows, act, act * rows, count),
         linear(
             "prediction_join",
             layout.norm_tokens,
