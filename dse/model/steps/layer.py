@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dse.model.choice import max_prefer_first, nothing, plus, times
@@ -45,8 +46,7 @@ class LayerTime(NamedTuple):
     @property
     def total(self) -> Scalar:
         """Sum of the parts."""
-        exchanged = plus(self.tensor_parallel, self.expert_parallel)
-        return plus(self.forward, self.backward, self.recompute, exchanged, self.context_parallel, self.offload)
+        return plus(*self)
 
     @property
     def messages(self) -> Scalar:
@@ -113,10 +113,8 @@ def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
     def mean(a: Scalar, b: Scalar) -> Scalar:
         return 0.0 if nothing(a) and nothing(b) else a + share * (b - a)
 
-    time = LayerTime(*map(mean, usual.time, first.time))
-    passes = LayerPasses(*map(mean, usual.passes, first.passes))
-    forward, backward = mean(usual.forward, first.forward), mean(usual.backward, first.backward)
-    return LayerRun(time, forward, backward, mean(usual.update, first.update), passes)
+    run: LayerRun = jax.tree.map(mean, usual, first)
+    return run
 
 
 def _run_layer(

@@ -49,21 +49,7 @@ class StepTime(NamedTuple):
     @property
     def total(self) -> Scalar:
         """Sum of the parts."""
-        exchanged = plus(self.tensor_parallel, self.expert_parallel)
-        return plus(
-            self.forward,
-            self.backward,
-            self.recompute,
-            self.embedding_and_head,
-            self.host,
-            exchanged,
-            self.context_parallel,
-            self.bubble,
-            self.pipeline_parallel,
-            self.data_parallel,
-            self.optimizer,
-            self.offload,
-        )
+        return plus(*self)
 
     @property
     def messages(self) -> Scalar:
