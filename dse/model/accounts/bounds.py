@@ -39,7 +39,7 @@ class BoundBy(NamedTuple):
 
 
 def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> BoundBy:
-    """Return the bound of a pass, 1 in its field: the rest where floors are over half of ``time``, else the longer term.
+    """Return the bound of a pass, 1 in its field: the rest where floors are over half of ``time``, else the longer one.
 
     Args:
         kind: of the operator.

@@ -96,9 +96,9 @@ class Names:
             self.layers, spec
         )  #: accelerators that are evaluated in their own nodes
         self.device = self.layers.get("accelerator", self.layers["system"])  #: the axis that names the accelerator
-        chips = {slug: _chip_values(self._entry_values(self.device, slug)) for slug in map(str, self.device.labels)}
-        self.generated = [slug for slug, chip in chips.items() if chip]
-        self.mixed = 0 < len(self.generated) < len(chips)
+        slugs, chip = dict.fromkeys(map(str, self.device.labels)), f"{CHIP}."
+        self.generated = [s for s in slugs if any(path.startswith(chip) for path in self._entry_values(self.device, s))]
+        self.mixed = 0 < len(self.generated) < len(slugs)
         models = self.layers["workload"]
         self.has_experts = has_experts(
             self._entry_values(models, str(models.labels[0]))
@@ -316,8 +316,3 @@ class Names:
 def _names_text(labels: Iterable[Label]) -> str:
     """Return the distinct names, comma-separated, after a space."""
     return f" {', '.join(dict.fromkeys(map(str, labels)))}"
-
-
-def _chip_values(values: Values) -> Values:
-    """Return the values of the chip of a generated accelerator; empty for one with stated rates."""
-    return {path: value for path, value in values.items() if path.startswith(f"{CHIP}.")}
