@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from dse.model.choice import nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine.rates import host_link_rate
-from dse.model.work.offload import TieredOffload
+from dse.model.work.offload import NO_TIERS, NOT_TIERED, TieredOffload
 from dse.model.work.training import TrainingWork
 from dse.types import Design, HostTiers, Scalar, Tiers
 
@@ -94,6 +94,11 @@ def both_ways(one: Scalar, other: Scalar, duplex: Scalar) -> Scalar:
     if isinstance(duplex, float) and duplex == 1.0:
         return parallel
     return jnp.where(duplex > 0.0, parallel, one + other)
+
+
+def _seconds(size: Scalar, rate: Scalar) -> Scalar:
+    """Return the seconds of ``size`` bytes, the literal 0 for none."""
+    return 0.0 if nothing(size) else size / rate
 
 
 def swap_rates(design: Design) -> SwapRates:
@@ -180,16 +185,9 @@ def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> P
         def total(name: str) -> Scalar:
             return plus(*(times(weight, getattr(move, name)) for weight, move in zip(weights, moves, strict=True)))
 
-        def seconds(size: Scalar, rate: Scalar) -> Scalar:
-            return 0.0 if nothing(size) else size / rate
-
-        link = both_ways(seconds(total("inward"), rates.link), seconds(total("outward"), rates.link), rates.link_duplex)
-        drives = both_ways(
-            seconds(total("read"), rates.storage_read),
-            seconds(total("written"), rates.storage_write),
-            rates.storage_duplex,
-        )
-        return link, drives
+        inward, outward = _seconds(total("inward"), rates.link), _seconds(total("outward"), rates.link)
+        read, write = _seconds(total("read"), rates.storage_read), _seconds(total("written"), rates.storage_write)
+        return both_ways(inward, outward, rates.link_duplex), both_ways(read, write, rates.storage_duplex)
 
     if all(isinstance(leaf, float) and leaf == 1.0 for move in moves for leaf in (move.depth, move.pinned)):  # no tiers
         return PassSwaps(*beside((1.0,) * len(moves)))
@@ -198,10 +196,7 @@ def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> P
     synchronous: list[Scalar] = []
     for move, share in zip(moves, shares, strict=True):
         copied = plus(move.inward, move.outward) / copy_rate(rates, move.pinned)
-        stored = plus(
-            0.0 if nothing(move.read) else move.read / rates.storage_read,
-            0.0 if nothing(move.written) else move.written / rates.storage_write,
-        )
+        stored = plus(_seconds(move.read, rates.storage_read), _seconds(move.written, rates.storage_write))
         synchronous.append((1.0 - share) * plus(copied, stored))
     return PassSwaps(*beside(shares), plus(*synchronous), longest(*beside(further)) / layers)
 
@@ -219,24 +214,18 @@ def layer_swaps(design: Design, layout: Layout, work: TrainingWork) -> Swaps:
         work: its ledger.
     """
     on_host, tiered, overlap = work.on_host, work.tiered, design.software.update_overlap
-    rates, tiers = swap_rates(design), design.mapping.tiers
-    if tiers is None or tiered is None:
-        weights = Move(on_host.weights, 0.0, 0.0, 0.0, 1.0, 1.0)
-        stored = Move(0.0, on_host.activations, 0.0, 0.0, 1.0, 1.0)
-        loaded = Move(on_host.activations, 0.0, 0.0, 0.0, 1.0, 1.0)
-        forward, backward = (
-            swap_seconds(moves, rates, layout.layers) for moves in ((weights, stored), (weights, loaded))
-        )
+    rates, tiers, storage = swap_rates(design), design.mapping.tiers or NO_TIERS, tiered or NOT_TIERED
+    copies, checkpoints = (tiers.prefetch_depth, tiers.pinned), (tiers.activation_depth, tiers.pinned_activations)
+    weights = Move(on_host.weights, 0.0, storage.weights, 0.0, *copies)
+    gradients = Move(0.0, storage.gradients, 0.0, storage.stored_gradients, tiers.gradient_depth, tiers.pinned)
+    stored = Move(0.0, on_host.activations, 0.0, storage.activations, *checkpoints)
+    loaded = Move(on_host.activations, 0.0, storage.activations, 0.0, *checkpoints)
+    forward = swap_seconds((weights, stored), rates, layout.layers)
+    backward = swap_seconds((weights, loaded, gradients), rates, layout.layers)
+    if tiered is None:
         state = on_host.optimizer / rates.link  # in and out in parallel
         last = backward.overlapped + overlap * state
         return Swaps(forward, backward, last, 0.0, (1.0 - overlap) * state)
-    copies, checkpoints = (tiers.prefetch_depth, tiers.pinned), (tiers.activation_depth, tiers.pinned_activations)
-    weights = Move(on_host.weights, 0.0, tiered.weights, 0.0, *copies)
-    gradients = Move(0.0, tiered.gradients, 0.0, tiered.stored_gradients, tiers.gradient_depth, tiers.pinned)
-    stored = Move(0.0, on_host.activations, 0.0, tiered.activations, *checkpoints)
-    loaded = Move(on_host.activations, 0.0, tiered.activations, 0.0, *checkpoints)
-    forward = swap_seconds((weights, stored), rates, layout.layers)
-    backward = swap_seconds((weights, loaded, gradients), rates, layout.layers)
     parts = update_parts(design, work, tiered, rates)
     groups = jnp.maximum(tiered.offloaded_parameters * layout.layers / tiers.sub_group_size, 1.0)
     chain = pipelined_update(parts, groups, tiers, rates.storage_duplex)
@@ -257,7 +246,7 @@ def update_parts(design: Design, work: TrainingWork, tiered: TieredOffload, rate
         tiered: bytes of a layer.
         rates: of the device.
     """
-    tiers = design.mapping.tiers or Tiers()
+    tiers = design.mapping.tiers or NO_TIERS
     host = design.system.host_tiers or HostTiers()
     state = work.on_host.optimizer - tiered.host_state
     inward, outward = state + tiered.update_bytes, state + (1.0 - tiers.offload_gradients) * tiered.update_bytes

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from dse.model.accounts.energy import layer_power, overhead_energy
-from dse.model.machine.power import control_power, leakage_power, power_limit, repeated_demand, voltage
-from dse.model.serving.pass_energy import PassJoules, joules_of, working_share
+from dse.model.machine.operator_energy import PassJoules, repeated_demand
+from dse.model.machine.power import control_power, leakage_power, power_limit, voltage
+from dse.model.serving.pass_energy import joules_of, working_share
 from dse.model.serving.steady import EnginePhase, Phases
 from dse.model.serving.step import with_mapping
 from dse.model.serving.work import Rank, Stage
@@ -69,7 +70,9 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
         _phase_power(joules, phase, stage, engine) for joules, phase in zip((decode, mixed), phase_pair, strict=True)
     )
     is_mixing = phases.mixed.batch.sequences > 0.0
-    prompt_joules = mixed.excess_over(PassJoules(*(jnp.where(is_mixing, part, 0.0) for part in decode)))
+    prompt_joules = PassJoules(
+        *(jnp.maximum(a - jnp.where(is_mixing, b, 0.0), 0.0) for a, b in zip(mixed, decode, strict=True))
+    )
     devices = tp * pp
     core_factors = decode_share * volts[0] * volts[0], mixed_share * volts[1] * volts[1]
     tokens = jnp.maximum(rate * requests.output_tokens, 1e-12)  # per second

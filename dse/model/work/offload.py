@@ -49,6 +49,10 @@ class TieredOffload(NamedTuple):
     sub_group: Scalar  # state and gradient on storage of one parameter, in buffers of the host
 
 
+#: Of a mapping without tiers.
+NOT_TIERED = TieredOffload(*[0.0] * len(TieredOffload._fields))
+
+
 def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: Scalar) -> OnHost:
     """Return the offloaded bytes of one layer, of its ``weights``, ``activations`` and ``optimizer`` bytes."""
     return OnHost(
