@@ -43,7 +43,7 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
     e = layout.element
     tokens, stored_per_element = layout.norm_tokens, design.software.activation_output_kept * e.stored_input
     router_elements = tokens * mixture.n_experts
-    shared = FeedForwardShape(layout.tokens, jnp.maximum(experts.shared, 1.0), present=experts.has_shared)
+    shared = FeedForwardShape(layout.tokens, jnp.maximum(experts.shared, 1.0), present=experts.gathers)
     return [
         linear(
             "router",
@@ -126,7 +126,7 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     """
     w, experts = design.workload, layout.experts
     gate = 1.0 + w.gated
-    shared = experts.has_shared * w.hidden
+    shared = experts.gathers * w.hidden
     inputs = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
     outputs = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
     rows = unfused_cost(design, experts.rows)
