@@ -42,30 +42,12 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
     norms, _, block = EXPERT_LEVELS
     e = layout.element
     tokens, stored_per_element = layout.norm_tokens, design.software.activation_output_kept * e.stored_input
-    router_elements = tokens * mixture.n_experts
+    router_elements, kind = tokens * mixture.n_experts, OperatorKind.matrix_16
+    routes = PROBABILITY_BYTES * router_elements + ROUTE_BYTES * experts.rows
     shared = FeedForwardShape(layout.tokens, jnp.maximum(experts.shared, 1.0), present=experts.gathers)
     return [
-        linear(
-            "router",
-            tokens,
-            mixture.n_experts,
-            w.hidden,
-            e.sixteen_bit(),
-            stored,
-            OperatorKind.matrix_16,
-            recomputed_from=block,
-            not_stored_from=norms,
-        ),
-        elementwise(
-            "routing",
-            router_elements,
-            8.0,
-            12.0,
-            PROBABILITY_BYTES * router_elements + ROUTE_BYTES * experts.rows,
-            flops=SOFTMAX,
-            recomputed_from=block,
-            not_stored_from=block,
-        ),
+        linear("router", tokens, mixture.n_experts, w.hidden, e.sixteen_bit(), stored, kind, levels=(block, norms)),
+        elementwise("routing", router_elements, 8.0, 12.0, routes, SOFTMAX, levels=(block, block)),
         *routed_operators(design, layout, experts),
         *feed_forward_operators("shared", shared, design, layout, FeedForwardStored(0.0, stored_per_element)),
     ]
@@ -84,23 +66,14 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     dispatch_bytes = where_on(w.backward, act, e.operand)
     permute_bytes = unfused_cost(design, (dispatch_bytes + act) * permuted_rows(design, layout, experts))
     forward, backward = (unfused_cost(design, passes * act) for passes in BIAS_PASSES)
+    outputs, biased = experts.rows * (gate * experts.ffn + w.hidden), required(w.experts, "workload.experts").biased
     shape = FeedForwardShape(experts.rows, experts.ffn, experts.local, kernel_bytes=unfused_cost(design, act))
     output_bytes = design.software.activation_output_kept * e.stored_input
     stored = FeedForwardStored(e.stored_input * experts.rows * w.hidden, output_bytes, block)
     return [
-        elementwise(
-            "permute", w.hidden, permute_bytes, permute_bytes, 0.0, flops=Flops(0.0, 0.0), recomputed_from=block
-        ),
+        elementwise("permute", w.hidden, permute_bytes, permute_bytes, 0.0, Flops(0.0, 0.0), levels=(block, 0)),
         *feed_forward_operators("experts", shape, design, layout, stored),
-        elementwise(
-            "experts_bias",
-            experts.rows * (gate * experts.ffn + w.hidden),
-            forward,
-            backward,
-            0.0,
-            present=required(w.experts, "workload.experts").biased,
-            recomputed_from=block,
-        ),
+        elementwise("experts_bias", outputs, forward, backward, 0.0, present=biased, levels=(block, 0)),
     ]
 
 

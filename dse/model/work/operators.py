@@ -21,6 +21,11 @@ MASK_BYTES = 1.0
 HEAD_MULTIPLE = 32.0
 
 
+#: First levels of expert recompute (:class:`dse.types.Recompute`) that repeat an operator's forward, and that do not
+#: store what it stores; 0: only full recompute.
+Levels = tuple[int, int]
+
+
 class Flops(NamedTuple):
     """FLOPs per element of an element-wise operator."""
 
@@ -73,8 +78,7 @@ def linear(
     kind: OperatorKind = OperatorKind.matrix,
     present: Scalar = 1.0,
     stored_ratio: Scalar = 0.0,
-    recomputed_from: int = 0,
-    not_stored_from: int = 0,
+    levels: Levels = (0, 0),
     groups: Scalar = 1.0,
 ) -> Operator:
     """Return the operator of a linear layer Y[tokens, outputs] = X[tokens, inputs] W, forward and backward.
@@ -83,20 +87,12 @@ def linear(
     share of the tokens each: tiles are rounded per group, and the depth of a weight gradient is the rows of its group.
     """
     rows = quotient(tokens, groups)
-    backward = matmul_work(inputs, outputs, rows, groups, element)
+    forward = matmul_work(rows, outputs, inputs, groups, element)
+    input_gradient = matmul_work(rows, inputs, outputs, groups, element)
+    product = matmul_work(inputs, outputs, rows, groups, element)
     accumulate = times(groups, 2.0 * element.gradient - element.activation) * inputs * outputs
-    return Operator(
-        name,
-        kind,
-        forward=matmul_work(rows, outputs, inputs, groups, element),
-        input_gradient=matmul_work(rows, inputs, outputs, groups, element),
-        weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
-        stored=stored,
-        present=present,
-        retained_share=stored_ratio,
-        recomputed_from=recomputed_from,
-        not_stored_from=not_stored_from,
-    )
+    weight_gradient = product._replace(bytes=product.bytes + accumulate)
+    return Operator(name, kind, forward, input_gradient, weight_gradient, stored, present, False, stored_ratio, *levels)
 
 
 class Products(NamedTuple):
@@ -132,34 +128,20 @@ def elementwise(
     flops: Flops = NOMINAL,
     present: Scalar = 1.0,
     core: bool = False,
-    recomputed_from: int = 0,
-    not_stored_from: int = 0,
+    levels: Levels = (0, 0),
 ) -> Operator:
     """Return the operator of a norm, activation, dropout or residual, by its bytes and FLOPs per element."""
     forward = Work(flops.forward * elements, forward_bytes * elements)
     backward = Work(flops.backward * elements, backward_bytes * elements)
-    return Operator(
-        name,
-        OperatorKind.vector,
-        forward,
-        backward,
-        None,
-        stored,
-        present,
-        core,
-        recomputed_from=recomputed_from,
-        not_stored_from=not_stored_from,
-    )
+    return Operator(name, OperatorKind.vector, forward, backward, None, stored, present, core, 0.0, *levels)
 
 
 def norm(
-    name: str, elements: Scalar, element_bytes: Scalar, stored: Scalar, present: Scalar = 1.0, recomputed_from: int = 0
+    name: str, elements: Scalar, element_bytes: Scalar, stored: Scalar, present: Scalar = 1.0, levels: Levels = (0, 0)
 ) -> Operator:
     """Return the operator of a norm of ``elements`` elements of ``element_bytes`` bytes each."""
     forward_bytes, backward_bytes = 2.0 * element_bytes, 6.0 * element_bytes
-    return elementwise(
-        name, elements, forward_bytes, backward_bytes, stored, NORM, present, recomputed_from=recomputed_from
-    )
+    return elementwise(name, elements, forward_bytes, backward_bytes, stored, NORM, present, levels=levels)
 
 
 class FeedForwardShape(NamedTuple):
@@ -195,46 +177,13 @@ def feed_forward_operators(
     kernel_bytes = value_or(kernel_bytes, act)
     up_ratio, down_ratio = stored.ratios
     norms, inner, block = Recompute.norms, Recompute.expert_inner, Recompute.expert_block
+    columns, output, levels = gate * width, stored.output * elements, (inner, stored.inputs_until)
+    forward, backward = kernel_bytes * (gate + 1.0) * chain, kernel_bytes * (2.0 * gate + 1.0) * chain
+    name, stored_gate = f"{prefix}_activation", act * gate * elements
     return [
-        linear(
-            f"{prefix}_up",
-            rows,
-            gate * width,
-            hidden,
-            e,
-            stored.inputs,
-            kind,
-            present,
-            up_ratio,
-            recomputed_from=inner,
-            not_stored_from=stored.inputs_until,
-            groups=groups,
-        ),
-        elementwise(
-            f"{prefix}_activation",
-            elements,
-            kernel_bytes * (gate + 1.0) * chain,
-            kernel_bytes * (2.0 * gate + 1.0) * chain,
-            act * gate * elements,
-            ACTIVATION,
-            present,
-            recomputed_from=norms,
-            not_stored_from=inner,
-        ),
-        linear(
-            f"{prefix}_down",
-            rows,
-            hidden,
-            width,
-            e,
-            stored.output * elements,
-            kind,
-            present,
-            down_ratio,
-            recomputed_from=block,
-            not_stored_from=norms,
-            groups=groups,
-        ),
+        linear(f"{prefix}_up", rows, columns, hidden, e, stored.inputs, kind, present, up_ratio, levels, groups),
+        elementwise(name, elements, forward, backward, stored_gate, ACTIVATION, present, levels=(norms, inner)),
+        linear(f"{prefix}_down", rows, hidden, width, e, output, kind, present, down_ratio, (block, norms), groups),
     ]
 
 
