@@ -13,6 +13,7 @@ from dse.model.stage_layers import chunk_layers
 from dse.model.work import offload
 from dse.model.work.blocks import feed_forward_of
 from dse.model.work.experts import backward_bytes
+from dse.model.work.ledger import sum_records
 from dse.model.work.parameters import (
     embedding_parameters,
     expert_layer_matrix_parameters,
@@ -152,18 +153,18 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
     layer = work.trained.trained_count(usual)
     weights = plus(usual * end_state.weights, times(work.trained.adapter_parameters, state.weights))
     gradients = stage.layers * (layer * state.gradients)
-    depth = offload.buffered_layers(m.tiers)
-    optimizer = offload.resident_layers(stage.layers, m.offload_optimizer, depth.weights) * (layer * state.optimizer)
+    tiers = m.tiers or offload.NO_TIERS
+    depth, activation_depth = tiers.prefetch_depth, tiers.activation_depth
+    optimizer = offload.resident_layers(stage.layers, m.offload_optimizer, depth) * (layer * state.optimizer)
     if m.tiers is not None:
         gradient_share, optimizer_share = offload.device_state_shares(m)
         end_state = end_state._replace(
             gradients=gradient_share * end_state.gradients, optimizer=optimizer_share * end_state.optimizer
         )
-        device_gradients = offload.resident_layers(stage.layers, m.tiers.offload_gradients, depth.gradients)
+        device_gradients = offload.resident_layers(stage.layers, tiers.offload_gradients, tiers.gradient_depth)
         gradients = device_gradients * (layer * state.gradients)
-        host_layers = jnp.minimum(stage.layers, 1.0 + depth.weights) * (
-            1.0 - optimizer_share
-        )  # the host updates without buffers
+        # The host updates without buffers.
+        host_layers = jnp.minimum(stage.layers, 1.0 + depth) * (1.0 - optimizer_share)
         optimizer = optimizer - host_layers * (layer * state.optimizer)
     # FSDP gathers embedding and head once, as its outermost unit, and frees them at the end; stacks that gather
     # matrices gather the head for its products only.
@@ -171,11 +172,11 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
     gathered_bytes = _where_split(layout, 3.0, by_layer * stage.parameters)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
     memory = Memory(
-        weights=offload.resident_layers(stage.layers, m.offload_weights, depth.weights) * weights,
+        weights=offload.resident_layers(stage.layers, m.offload_weights, depth) * weights,
         gradients=gradients,
         optimizer=optimizer,
         embedding_and_head=stage.parameters * end_state.total,
-        activations=offload.resident_layers(stage.stored_layers, m.offload_activations, depth.activations)
+        activations=offload.resident_layers(stage.stored_layers, m.offload_activations, activation_depth)
         * work.stored_activations.mean,
         logits=stage.activations,
         buffers=standing_buffer_bytes(design, layout, work) + stage.buffers + gathered_bytes + transient,
@@ -207,24 +208,24 @@ def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingW
     cached_share = times(work.trained.trains_model, w.backward * design.software.gradient_cache)
     layers = jnp.maximum(stage.layers, 1.0)
     weights_share, optimizer_share = (
-        offload.resident_layers(layers, offloaded, offload.buffered_layers(m.tiers).weights) / layers
+        offload.resident_layers(layers, offloaded, (m.tiers or offload.NO_TIERS).prefetch_depth) / layers
         for offloaded in (m.offload_weights, m.offload_optimizer)
     )
-    return memory._replace(
-        weights=plus(
-            memory.weights, times(weights_share, plus(times(routed, experts.weights), times(dense, usual.weights)))
-        ),
-        gradients=plus(memory.gradients, times(routed, experts.gradients), times(dense, usual.gradients)),
-        optimizer=plus(
-            memory.optimizer,
-            times(optimizer_share, plus(times(routed, experts.optimizer), times(dense, usual.optimizer))),
-        ),
-        activations=plus(
-            memory.activations,
-            times(stage.stored_first_layers, work.first_layer_activations.mean - work.stored_activations.mean),
-        ),
-        buffers=plus(memory.buffers, times(cached_share, times(layout.element.activation, dense_shapes))),
+    weights, gradients, optimizer = (
+        plus(times(routed, of_experts), times(dense, of_model))
+        for of_experts, of_model in zip(experts, usual, strict=True)
     )
+    stored_difference = work.first_layer_activations.mean - work.stored_activations.mean
+    added = Memory(
+        times(weights_share, weights),
+        gradients,
+        times(optimizer_share, optimizer),
+        embedding_and_head=0.0,
+        activations=times(stage.stored_first_layers, stored_difference),
+        logits=0.0,
+        buffers=times(cached_share, times(layout.element.activation, dense_shapes)),
+    )
+    return sum_records([memory, added])
 
 
 def head_buffer_bytes(design: Design, layout: Layout, logits: Scalar) -> Scalar:

@@ -33,17 +33,6 @@ class Move(NamedTuple):
     pinned: Scalar
 
 
-class SwapRates(NamedTuple):
-    """Rates of a device's share of link and drives, B/s, and whether both directions run in parallel."""
-
-    link: Scalar
-    pageable: Scalar  # of copies of pageable memory
-    storage_read: Scalar
-    storage_write: Scalar
-    link_duplex: Scalar
-    storage_duplex: Scalar
-
-
 class PassSwaps(NamedTuple):
     """Seconds of the transfers of one pass per layer and micro-batch."""
 
@@ -101,29 +90,17 @@ def _seconds(size: Scalar, rate: Scalar) -> Scalar:
     return 0.0 if nothing(size) else size / rate
 
 
-def swap_rates(design: Design) -> SwapRates:
-    """Return the rates of copies and drives of one device."""
-    tiers = design.system.host_tiers or HostTiers()
-    return SwapRates(
-        link=host_link_rate(design.system),
-        pageable=tiers.pageable_bandwidth,
-        storage_read=tiers.storage_read,
-        storage_write=tiers.storage_write,
-        link_duplex=tiers.link_duplex,
-        storage_duplex=tiers.storage_duplex,
-    )
-
-
-def copy_rate(rates: SwapRates, pinned: Scalar) -> Scalar:
+def copy_rate(link: Scalar, host: HostTiers, pinned: Scalar) -> Scalar:
     """Return the rate of copies over the link, B/s.
 
     Pageable memory is copied by one thread through a pinned buffer: ``min(link, pageable)``.
 
     Args:
-        rates: of the device.
+        link: rate of a device's share of the link, B/s.
+        host: of the device.
         pinned: 1 for page-locked memory, 0 for pageable.
     """
-    return jnp.where(pinned > 0.0, rates.link, jnp.minimum(rates.link, rates.pageable))
+    return jnp.where(pinned > 0.0, link, jnp.minimum(link, host.pageable_bandwidth))
 
 
 def host_update_rate(tiers: HostTiers, bytes_per_parameter: Scalar) -> Scalar:
@@ -167,7 +144,7 @@ def pipelined_update(parts: UpdateParts, groups: Scalar, tiers: Tiers, storage_d
     return total / groups + (1.0 - 1.0 / groups) * repeated
 
 
-def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> PassSwaps:
+def swap_seconds(moves: tuple[Move, ...], link: Scalar, host: HostTiers, layers: Scalar) -> PassSwaps:
     """Return the seconds of the transfers of a pass per layer.
 
     Link and drives work in parallel on different layers (ZeRO-Infinity, section 6.2), a synchronous copy takes both in
@@ -175,7 +152,8 @@ def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> P
 
     Args:
         moves: what the pass moves.
-        rates: of the device.
+        link: rate of a device's share of the link, B/s.
+        host: of the device.
         layers: of a stage.
     """
 
@@ -185,9 +163,9 @@ def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> P
         def total(name: str) -> Scalar:
             return plus(*(times(weight, getattr(move, name)) for weight, move in zip(weights, moves, strict=True)))
 
-        inward, outward = _seconds(total("inward"), rates.link), _seconds(total("outward"), rates.link)
-        read, write = _seconds(total("read"), rates.storage_read), _seconds(total("written"), rates.storage_write)
-        return both_ways(inward, outward, rates.link_duplex), both_ways(read, write, rates.storage_duplex)
+        inward, outward = _seconds(total("inward"), link), _seconds(total("outward"), link)
+        read, write = _seconds(total("read"), host.storage_read), _seconds(total("written"), host.storage_write)
+        return both_ways(inward, outward, host.link_duplex), both_ways(read, write, host.storage_duplex)
 
     if all(isinstance(leaf, float) and leaf == 1.0 for move in moves for leaf in (move.depth, move.pinned)):  # no tiers
         return PassSwaps(*beside((1.0,) * len(moves)))
@@ -195,8 +173,8 @@ def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> P
     further = tuple(jnp.clip(move.depth - 1.0, 0.0, layers) * move.pinned for move in moves)
     synchronous: list[Scalar] = []
     for move, share in zip(moves, shares, strict=True):
-        copied = plus(move.inward, move.outward) / copy_rate(rates, move.pinned)
-        stored = plus(_seconds(move.read, rates.storage_read), _seconds(move.written, rates.storage_write))
+        copied = plus(move.inward, move.outward) / copy_rate(link, host, move.pinned)
+        stored = plus(_seconds(move.read, host.storage_read), _seconds(move.written, host.storage_write))
         synchronous.append((1.0 - share) * plus(copied, stored))
     return PassSwaps(*beside(shares), plus(*synchronous), longest(*beside(further)) / layers)
 
@@ -214,51 +192,53 @@ def layer_swaps(design: Design, layout: Layout, work: TrainingWork) -> Swaps:
         work: its ledger.
     """
     on_host, tiered, overlap = work.on_host, work.tiered, design.software.update_overlap
-    rates, tiers, storage = swap_rates(design), design.mapping.tiers or NO_TIERS, tiered or NOT_TIERED
+    link, host = host_link_rate(design.system), design.system.host_tiers or HostTiers()
+    tiers, storage = design.mapping.tiers or NO_TIERS, tiered or NOT_TIERED
     copies, checkpoints = (tiers.prefetch_depth, tiers.pinned), (tiers.activation_depth, tiers.pinned_activations)
     weights = Move(on_host.weights, 0.0, storage.weights, 0.0, *copies)
     gradients = Move(0.0, storage.gradients, 0.0, storage.stored_gradients, tiers.gradient_depth, tiers.pinned)
     stored = Move(0.0, on_host.activations, 0.0, storage.activations, *checkpoints)
     loaded = Move(on_host.activations, 0.0, storage.activations, 0.0, *checkpoints)
-    forward = swap_seconds((weights, stored), rates, layout.layers)
-    backward = swap_seconds((weights, loaded, gradients), rates, layout.layers)
+    forward = swap_seconds((weights, stored), link, host, layout.layers)
+    backward = swap_seconds((weights, loaded, gradients), link, host, layout.layers)
     if tiered is None:
-        state = on_host.optimizer / rates.link  # in and out in parallel
+        state = on_host.optimizer / link  # in and out in parallel
         last = backward.overlapped + overlap * state
         return Swaps(forward, backward, last, 0.0, (1.0 - overlap) * state)
-    parts = update_parts(design, work, tiered, rates)
+    parts = update_parts(work, tiered, tiers, link, host)
     groups = jnp.maximum(tiered.offloaded_parameters * layout.layers / tiers.sub_group_size, 1.0)
-    chain = pipelined_update(parts, groups, tiers, rates.storage_duplex)
-    drives = both_ways(parts.read, parts.write, rates.storage_duplex)
+    chain = pipelined_update(parts, groups, tiers, host.storage_duplex)
+    drives = both_ways(parts.read, parts.write, host.storage_duplex)
     last = longest(backward.link + overlap * parts.link, backward.drives + overlap * drives)
     return Swaps(forward, backward, last, overlap * chain, (1.0 - overlap) * chain)
 
 
-def update_parts(design: Design, work: TrainingWork, tiered: TieredOffload, rates: SwapRates) -> UpdateParts:
+def update_parts(
+    work: TrainingWork, tiered: TieredOffload, tiers: Tiers, link_rate: Scalar, host: HostTiers
+) -> UpdateParts:
     """Return the seconds per layer of reading, updating and writing optimiser state that is off the device.
 
     State that the device updates crosses the link in and out. Of state that the host updates, new weights come in, and
     gradients go out unless they are offloaded in the backward. New weights of storage are written, too.
 
     Args:
-        design: at its clock.
-        work: its ledger.
+        work: ledger of a step.
         tiered: bytes of a layer.
-        rates: of the device.
+        tiers: of the mapping.
+        link_rate: rate of a device's share of the link, B/s.
+        host: of the device.
     """
-    tiers = design.mapping.tiers or NO_TIERS
-    host = design.system.host_tiers or HostTiers()
     state = work.on_host.optimizer - tiered.host_state
     inward, outward = state + tiered.update_bytes, state + (1.0 - tiers.offload_gradients) * tiered.update_bytes
-    rate = copy_rate(rates, tiers.pinned)
-    link = both_ways(inward / rate, outward / rate, rates.link_duplex)
+    rate = copy_rate(link_rate, host, tiers.pinned)
+    link = both_ways(inward / rate, outward / rate, host.link_duplex)
     on_host = tiered.host_updated_parameters / host_update_rate(host, tiered.bytes_per_update)
     is_async = jnp.minimum(tiers.prefetch_depth, 1.0) * tiers.pinned
     compute = is_async * jnp.maximum(on_host, link) + (1.0 - is_async) * (on_host + link)
     return UpdateParts(
-        read=(tiered.optimizer + tiered.stored_gradients) / rates.storage_read,
+        read=(tiered.optimizer + tiered.stored_gradients) / host.storage_read,
         compute=compute,
-        write=(tiered.optimizer + times(work.trained.trains_model, tiered.weights)) / rates.storage_write,
+        write=(tiered.optimizer + times(work.trained.trains_model, tiered.weights)) / host.storage_write,
         link=link,
     )
 
