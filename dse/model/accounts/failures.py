@@ -174,11 +174,9 @@ def checkpoint_times(
         return r.copy_interference * min_prefer_first(hidden, window) + jnp.maximum(hidden - window, 0.0)
 
     load_time, overhead = copy + write, r.checkpoint_overhead
-    synchronous_stall, asynchronous_stall, parity_stall = (
-        overhead + load_time,
-        overhead + stall(copy),
-        stall(copy + parity),
-    )
+    synchronous_stall = overhead + load_time
+    asynchronous_stall = overhead + stall(copy)
+    parity_stall = stall(copy + parity)
     return {
         Checkpoint.synchronous: CheckpointTimes(synchronous_stall, 0.0, step.total, load_time),
         Checkpoint.asynchronous: CheckpointTimes(

@@ -89,10 +89,8 @@ def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     act = layout.element.activation
     gathered = jnp.where((layout.split > 0.0) & (m.tp > 1.0), 2.0 * act * layout.tokens * w.hidden, 0.0)
     parameters_per_gather = _parameters_per_gather(design, usual_layer_parameters(w, m.tp))
-    layer, changing = (
-        act * plus(parameters_per_gather, work.trained.adapter_parameters),
-        act * work.trained.trained_count(parameters_per_gather),
-    )
+    layer = act * plus(parameters_per_gather, work.trained.adapter_parameters)
+    changing = act * work.trained.trained_count(parameters_per_gather)
     cached = w.backward * design.software.gradient_cache * act * distinct_matrix_parameters(design, layout)
     cached = times(work.trained.trains_model, cached)
     unreduced = _where_split(layout, 2.0, w.backward * changing)

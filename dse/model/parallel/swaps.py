@@ -280,10 +280,8 @@ def exposed_passes(
             jnp.maximum(duration - memory - swap.overlapped, 0.0)
             for swap, duration, memory in zip((swaps.forward, swaps.backward), durations, memories, strict=True)
         )
-        forward, backward = (
-            forward - trained * _ahead(swaps.forward, forward, slack_backward),
-            backward - _ahead(swaps.backward, backward, slack_forward),
-        )
+        forward = forward - trained * _ahead(swaps.forward, forward, slack_backward)
+        backward = backward - _ahead(swaps.backward, backward, slack_forward)
     forward = plus(forward, swaps.forward.synchronous)
     return forward, times(trained, plus(backward, swaps.backward.synchronous))
 

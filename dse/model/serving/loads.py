@@ -49,10 +49,8 @@ def rank_steady_state(rank: Rank, ranks: Scalar, kv: KvCapacity) -> tuple[Steady
         arrivals = arrivals_in_flight(rank, ranks, limit)
         requests_in_flight = jnp.where(load == float(Load.rate), arrivals.in_flight, requests_in_flight)
     # With fewer requests than ranks, each rank serves one at a time and is idle otherwise.
-    busy_share, requested = (
-        jnp.where(is_offline, 1.0, jnp.minimum(requests_in_flight, 1.0)),
-        jnp.maximum(requests_in_flight, 1.0),
-    )
+    busy_share = jnp.where(is_offline, 1.0, jnp.minimum(requests_in_flight, 1.0))
+    requested = jnp.maximum(requests_in_flight, 1.0)
     rank_queue = requests.queue / ranks
     queue_length = jnp.where(is_offline & (requests.queue > 0.0), rank_queue, jnp.inf)
     running = jnp.minimum(jnp.where(is_offline, jnp.maximum(queue_length, 1.0), requested), limit)

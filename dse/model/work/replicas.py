@@ -85,10 +85,8 @@ def state_messages(
     adapters they are of all weights, and the gradients are those of the adapters.
     """
     n, stage, trained = layout.n_micro_batches, layout.zero, design.workload.backward
-    trained_parameters, frozen = (
-        trained_of.trained_count(parameters, layout.layers),
-        times(parameters, trained_of.frozen_bytes),
-    )
+    trained_parameters = trained_of.trained_count(parameters, layout.layers)
+    frozen = times(parameters, trained_of.frozen_bytes)
     gradients = trained_parameters * design.software.gradient_message_bytes
     weights = plus(
         times(jnp.where(stage >= 3.0, 1.0, 0.0), frozen), trained_parameters * weight_message_bytes(design, layout)

@@ -100,9 +100,8 @@ def build(parts: MappingSpec, shapes: Iterable[Shape], constraints: tuple[Expres
     distinct = np.zeros((len(unique), len(next(iter(options.values())))), bool)
     ends = np.cumsum([len(shape_rows) for shape_rows in rows])
     for row_numbers, mask in zip(np.split(inverse.reshape(-1), ends[:-1]), masks, strict=True):
-        distinct[row_numbers] = (
-            distinct[row_numbers] | mask if len(masks) > 1 else mask
-        )  # rows of one shape are distinct
+        # Rows of one shape are distinct.
+        distinct[row_numbers] = distinct[row_numbers] | mask if len(masks) > 1 else mask
     if not distinct.any():
         raise _empty_table(removed, where)
     _check_schedules(parts, options, distinct)

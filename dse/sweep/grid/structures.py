@@ -96,9 +96,8 @@ def is_none(axis: Axis) -> bool:
 
 def _restrict(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpec:
     """Return the specification at these positions of an axis, and of the axes that move with it."""
-    name = next(
-        candidate.name for candidate in spec.axes if candidate.where == axis.where
-    )  # a stack moves with its machine
+    # A stack moves with its machine.
+    name = next(candidate.name for candidate in spec.axes if candidate.where == axis.where)
     together = next((group for group in spec.zips if name in group), (name,))
     axes = (take(candidate, positions) if candidate.name in together else candidate for candidate in spec.axes)
     return dataclasses.replace(spec, axes=tuple(axes))
