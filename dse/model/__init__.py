@@ -1,4 +1,15 @@
-"""The model: layout, work, machine, parallel, steps and accounts of a design; serving over the same ledger."""
+"""The model: layout, work, machine, parallel, steps and accounts of a design; serving over the same ledger.
+
+Answers what one step of training or of an engine takes: time, memory, energy, money, and whether it can run. It is a
+pure function of a design's scalars: no input or output, no branch on a traced value, SI units.
+
+Knows the records of `dse.types` and nothing above itself. A design without a record (experts, tiers, a schedule …) is
+another structure: what it lacks is the literal 0, which adds no equation (`choice.py`). Records always present, with
+neutral values, were tried: a first evaluation and each further one would take a multiple of the time.
+
+Start with `layout.py` (sizes per device), then `work/ledger.py` (operators and messages as data, of which all accounts
+are folds), `steps/training.py` and `serving/step.py`.
+"""
 
 from __future__ import annotations
 

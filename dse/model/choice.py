@@ -19,12 +19,21 @@ Code = TypeVar("Code", bound=int)
 T = TypeVar("T")
 
 
-def choose(code: Scalar, by_code: Mapping[Code, Scalar]) -> Scalar:
-    """Return the value of ``by_code`` (code → value) at a traced integer code, 0 for an unknown one."""
-    chosen_value: Scalar = 0.0
+def choose(code: Scalar, by_code: Mapping[Code, T]) -> T:
+    """Return the value of ``by_code`` (code → value) at a traced integer code, 0 for an unknown one.
+
+    Values are numbers, or records of equal structure, which are chosen part by part.
+    """
+    chosen_value: T = jax.tree.map(lambda _: 0.0, next(iter(by_code.values())))
     for key, value in by_code.items():
-        chosen_value = jnp.where(code == float(key), value, chosen_value)
+        chosen_value = select(code == float(key), value, chosen_value)
     return chosen_value
+
+
+def select(condition: Any, yes: T, no: T) -> T:
+    """Return ``yes`` where a condition holds, else ``no``, part by part: numbers, or records of equal structure."""
+    selected: T = jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+    return selected
 
 
 def nothing(value: Scalar) -> bool:
@@ -58,8 +67,7 @@ def where_on(flag: Scalar, yes: T, no: T) -> T:
     """
     if isinstance(flag, int | float):
         return yes if flag > 0.0 else no
-    selected: T = jax.tree.map(lambda a, b: jnp.where(flag > 0.0, a, b), yes, no)
-    return selected
+    return select(flag > 0.0, yes, no)
 
 
 def value_or(value: Scalar | None, otherwise: Scalar) -> Scalar:

@@ -29,41 +29,41 @@ class Groups(NamedTuple):
 def communicators(mapping: Mapping, system: System, copies: Scalar = 1.0) -> Groups:
     """Return the communicators of a mapping with their shares of a system's networks.
 
+    The innermost dimension has stride 1. Of over-subscribed pods they have their shares of scale-out bandwidth
+    (:func:`ring_shares`); tp and cp are assumed within pods.
+
     Args:
         mapping: degrees and placement.
         system: with its networks.
         copies: stages per device whose weights, and so state and gradients, are shared by more devices.
     """
-    communicators_by_size = with_pod_shares(groups(mapping, system.scale_up.domain), mapping, system.scale_out.pods)
-    reach = links.reach_in(system, mapping.tp)
+    tp, cp, pp, replicates = mapping.tp, mapping.cp, mapping.pp, mapping.dp_replicate
+    domain, reach, ring = system.scale_up.domain, links.reach_in(system, tp), ring_shares(system.scale_out.pods)
     dp_stride, pp_stride = strides(mapping)
-    cp_run, shards = (mapping.tp, mapping.cp), mapping.dp / mapping.dp_replicate
-    dp = communicators_by_size.dp._replace(size=times(copies, communicators_by_size.dp.size))
+    shards, extent, local_cp = mapping.dp / replicates, dp_stride * mapping.dp, members_within(cp, tp, domain)
+    shards_extent, dp_run = extent / replicates, (dp_stride, shards)
     return Groups(
-        tp=communicators_by_size.tp._replace(reach=reach((1.0, mapping.tp))),
-        cp=communicators_by_size.cp._replace(reach=reach(cp_run)),
-        dp=dp._replace(reach=reach(cp_run, (dp_stride, shards))),
-        copies=communicators_by_size.copies._replace(reach=reach((dp_stride * shards, mapping.dp_replicate))),
-        pp=communicators_by_size.pp._replace(reach=reach((pp_stride, mapping.pp))),
-    )
-
-
-def groups(mapping: Mapping, domain: Scalar) -> Groups:
-    """Return the communicators of a mapping, with their members per scale-up domain of ``domain`` devices.
-
-    The innermost dimension has stride 1.
-    """
-    tp, cp, pp, dp = mapping.tp, mapping.cp, mapping.pp, mapping.dp
-    dp_stride, pp_stride = strides(mapping)
-    copies = mapping.dp_replicate
-    shards, local_cp = dp / copies, members_within(cp, tp, domain)
-    return Groups(
-        tp=Group(tp, members_within(tp, 1.0, domain)),
-        cp=Group(cp, local_cp),
-        dp=Group(shards * cp, local_cp * members_within(shards, dp_stride, domain)),
+        tp=Group(tp, members_within(tp, 1.0, domain), reach=reach((1.0, tp))),
+        cp=Group(cp, local_cp, reach=reach((tp, cp))),
+        dp=Group(
+            times(copies, shards * cp),
+            local_cp * members_within(shards, dp_stride, domain),
+            ring(cp, dp_stride, shards_extent),
+            reach((tp, cp), dp_run),
+        ),
         # All or none: one stage that leaves its domain sets the pace, and copies are whole shards apart.
-        copies=Group(copies, jnp.where(dp_stride * dp <= domain, copies, 1.0)),
-        pp=Group(2.0, jnp.where(pp_stride * pp <= domain, 2.0, 1.0)),
+        copies=Group(
+            replicates,
+            jnp.where(extent <= domain, replicates, 1.0),
+            ring(1.0, shards_extent, extent),
+            reach((dp_stride * shards, replicates)),
+        ),
+        pp=Group(
+            2.0,
+            jnp.where(pp_stride * pp <= domain, 2.0, 1.0),
+            ring(1.0, pp_stride, pp_stride * pp),
+            reach((pp_stride, pp)),
+        ),
     )
 
 
@@ -93,27 +93,22 @@ def in_a_row(size: Scalar, stride: Scalar, domain: Scalar, reach: Callable[..., 
     return Group(size, members_within(size, stride, domain), reach=reach((stride, size)))
 
 
-def with_pod_shares(communicators: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
-    """Return the groups with their share of scale-out bandwidth under over-subscribed pods, unchanged without pods.
+def ring_shares(pods: Pods | None, mapping: Mapping | None = None) -> Callable[..., Scalar | None]:
+    """Return the function from adjacent positions, stride and extent of a ring to its :func:`ring_share`.
+
+    Without pods that function returns None. With a mapping, rings are those among the devices of one stage.
 
     A pod of ``P`` devices has ``m = max(P / s, 1)`` members ``s`` devices apart (shards: ``c m``, with context
     parallelism inside). A ring leaves a pod once, and the rings of all groups of a pod share its uplinks, ``1 / o`` of
-    its links: each member has ``min(m / o, 1)`` of its own link. A group within one pod has all of it; tp and cp are
-    assumed within pods. In a dragonfly bytes to the next pod take a detour through a third one, which doubles the
-    traffic between pods (Kim et al., ISCA 2008). Clusters joined by slower NICs are pods with ``1 / o`` per device, for
-    the one ring through them (Holmes, Yang et al. 2023).
+    its links: each member has ``min(m / o, 1)`` of its own link. A group within one pod has all of it. In a dragonfly
+    bytes to the next pod take a detour through a third one, which doubles the traffic between pods (Kim et al., ISCA
+    2008). Clusters joined by slower NICs are pods with ``1 / o`` per device, for the one ring through them (Holmes,
+    Yang et al. 2023).
     """
     if pods is None:
-        return communicators
-    dp_stride, pp_stride = strides(mapping)
-    dp_extent = dp_stride * mapping.dp
-    shards_extent = dp_extent / mapping.dp_replicate
-
-    return communicators._replace(
-        dp=communicators.dp._replace(share=ring_share(pods, pods.size, mapping.cp, dp_stride, shards_extent)),
-        copies=communicators.copies._replace(share=ring_share(pods, pods.size, 1.0, shards_extent, dp_extent)),
-        pp=communicators.pp._replace(share=ring_share(pods, pods.size, 1.0, pp_stride, pp_stride * mapping.pp)),
-    )
+        return lambda *ring: None
+    size = pods.size if mapping is None else stage_domain(mapping, pods.size)
+    return lambda positions, stride, extent: ring_share(pods, size, positions, stride, extent)
 
 
 def ring_share(pods: Pods, pod_size: Scalar, positions: Scalar, stride: Scalar, extent: Scalar) -> Scalar:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import links
-from dse.model.choice import divides, min_prefer_first, nothing, plus, times, where_on
+from dse.model.choice import divides, min_prefer_first, plus, times, where_on
 from dse.model.formats import activation_bytes, cast_reads, operand_bytes, transposed_casts
-from dse.model.groups import Groups, communicators, exchange_share, in_a_row, ring_share, stage_domain
+from dse.model.groups import Groups, communicators, exchange_share, in_a_row, ring_shares, stage_domain
 from dse.model.stage_layers import PipelineLayout, StageLayers, chunk_layers, folded_stages, schedule_layout
 from dse.types import (
     Attention,
@@ -76,11 +76,6 @@ class ExpertLayout(NamedTuple):
     gathers: Scalar = 1.0  # feed-forward inputs per layer that tp gathers: of a mixture that of its shared expert
     holders: Scalar = 0.0  # devices with the same experts, or a share of their state
     first_dense_layers: Scalar = 0.0  # first layers of the model with a dense feed-forward
-
-    @property
-    def has_shared(self) -> Scalar:
-        """1 where there is a shared expert."""
-        return jnp.minimum(self.shared, 1.0)
 
 
 #: Of a dense model.
@@ -202,7 +197,7 @@ def lay_out(design: Design) -> Layout:
         recompute=lay_out_recompute(design),
         value_width=value_width,
         context_width=context_width,
-        experts=experts_in_pods(lay_out_experts(design, norm_tokens, stages, schedule), design),
+        experts=lay_out_experts(design, norm_tokens, stages, schedule),
         context=lay_out_context(design, groups, kv_heads),
         partitions=lay_out_partitions(design, schedule),
         pipeline=schedule,
@@ -250,13 +245,10 @@ def lay_out_partitions(design: Design, schedule: PipelineLayout) -> Partitions |
     replicas = times(schedule.copies, m.cp * m.dp / m.dp_replicate)
     domain = stage_domain(m, design.system.scale_up.domain)
     zero_3, reach = zero_stage(m, design.software) >= 3.0, links.reach_in(design.system, m.tp)
-    pods = design.system.scale_out.pods
+    ring = ring_shares(design.system.scale_out.pods, m)
 
     def group_at_stride(size: Scalar, stride: Scalar) -> Group:
-        group = in_a_row(size, stride, domain, reach)
-        if pods is None:
-            return group
-        return group._replace(share=ring_share(pods, stage_domain(m, pods.size), 1.0, stride, stride * size))
+        return in_a_row(size, stride, domain, reach)._replace(share=ring(1.0, stride, stride * size))
 
     def partition_groups(most: Scalar) -> tuple[Group, Group]:
         size = jnp.where(zero_3, min_prefer_first(most, replicas), replicas)
@@ -270,16 +262,22 @@ def lay_out_partitions(design: Design, schedule: PipelineLayout) -> Partitions |
 def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, schedule: PipelineLayout) -> ExpertLayout:
     """Return the sizes and groups of experts, for ``tokens`` of a device; those of no experts in a dense design.
 
-    Placement over the devices of a stage: members of an expert, then ep, then replicas.
+    Placement over the devices of a stage: members of an expert, then ep, then replicas; etp is assumed within pods.
     """
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
         return NO_EXPERTS
     ep, etp, copies = m.experts.ep, m.experts.etp, m.dp_replicate
     domain, stage = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp
-    shards, reach = jnp.maximum(stage / (ep * etp * copies), 1.0), links.reach_in(design.system, m.tp)
-    replicas = in_a_row(shards, ep * etp, domain, reach)
-    replicas, shared = replicas._replace(size=times(schedule.copies, replicas.size)), experts.shared_ffn / m.tp
+    stride, pods = ep * etp, design.system.scale_out.pods
+    shards, reach = jnp.maximum(stage / (stride * copies), 1.0), links.reach_in(design.system, m.tp)
+    ring, shared, n_replicas = ring_shares(pods, m), experts.shared_ffn / m.tp, times(schedule.copies, shards)
+    replicas = in_a_row(shards, stride, domain, reach)._replace(size=n_replicas)
+    copies_stride, ep_group = stride * n_replicas, in_a_row(ep, etp, domain, reach)
+    if pods is not None:
+        to_other_pods = exchange_share(pods, stage_domain(m, pods.size), ep_group, etp)
+        # A group within one domain sends nothing to others, so any positive share will do.
+        ep_group = ep_group._replace(share=jnp.maximum(to_other_pods, 1e-6))
     return ExpertLayout(
         sent_rows=tokens * experts.top_k,
         rows=tokens * experts.top_k * etp * busiest_rank_ratio(experts),
@@ -289,36 +287,18 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, schedul
         shared=shared,
         first=jnp.minimum(experts.first_dense, stages.fullest - stages.first_lacks),
         dense_share=1.0 - 1.0 / experts.moe_every,
-        ep=in_a_row(ep, etp, domain, reach),
+        ep=ep_group,
         etp=in_a_row(etp, 1.0, domain, reach),
-        replicas=replicas,
-        copies=Group(copies, jnp.where(stage <= domain, copies, 1.0), reach=reach((stage / copies, copies))),
+        replicas=replicas._replace(share=ring(1.0, stride, copies_stride)),
+        copies=Group(
+            copies,
+            jnp.where(stage <= domain, copies, 1.0),
+            ring(1.0, copies_stride, copies_stride * copies),
+            reach((stage / copies, copies)),
+        ),
         gathers=jnp.minimum(shared, 1.0),
         holders=replicas.size * copies,
         first_dense_layers=experts.first_dense,
-    )
-
-
-def experts_in_pods(experts: ExpertLayout, design: Design) -> ExpertLayout:
-    """Return the layout of experts with shares of scale-out bandwidth (:func:`with_pod_shares`), as it is without pods.
-
-    etp is assumed within pods.
-    """
-    pods, m = design.system.scale_out.pods, design.mapping
-    if pods is None or nothing(experts.rows):
-        return experts
-    pod_size, ep, replicas, copies = stage_domain(m, pods.size), experts.ep, experts.replicas, experts.copies
-    stride = ep.size * experts.etp.size
-    to_other_pods = exchange_share(pods, pod_size, ep, experts.etp.size)
-
-    def ring(stride: Scalar, size: Scalar) -> Scalar:
-        return ring_share(pods, pod_size, 1.0, stride, stride * size)
-
-    # A group within one domain sends nothing to others, so any positive share will do.
-    return experts._replace(
-        ep=ep._replace(share=jnp.maximum(to_other_pods, 1e-6)),
-        replicas=replicas._replace(share=ring(stride, replicas.size)),
-        copies=copies._replace(share=ring(stride * replicas.size, copies.size)),
     )
 
 

@@ -115,12 +115,7 @@ def _reach_by_topology(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run,
         Topology.torus: _on_torus(links, edges, runs), Topology.hypercube: _on_hypercube(links, edges[-1], runs),
         Topology.cube_mesh: _on_cube_mesh(links, edges[-1], runs),
     }  # fmt: skip
-    return Reach(
-        *(
-            choose(links.topology, dict(zip(reach_by_topology, shares, strict=True)))
-            for shares in zip(*reach_by_topology.values(), strict=True)
-        )
-    )
+    return choose(links.topology, reach_by_topology)
 
 
 def torus_axis(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> TorusAxis:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import schedules
-from dse.model.choice import ceiling, nothing
+from dse.model.choice import ceiling, nothing, select
 from dse.types import Mapping, Scalar, Workload
 
 
@@ -98,14 +98,9 @@ def folded_stages(stages: StageLayers, pp: Scalar, schedule: PipelineLayout) -> 
     first = short / schedule.copies
     # Two stages of two copies are equal, and none is larger than the ends.
     fullest = stages.chunks - jnp.where(one_copy | (pp > 2.0), 0.0, first)
-
-    def where_folded(yes: Scalar, no: Scalar) -> Scalar:
-        return jnp.where(schedule.folded > 0.0, yes, no)
-
-    return stages._replace(
-        fullest=where_folded(fullest, stages.fullest),
-        short_first=where_folded(first, stages.short_first),
-        short_last=where_folded(jnp.where(one_copy, 0.0, first), stages.short_last),
+    folded = stages._replace(fullest=fullest, short_first=first, short_last=jnp.where(one_copy, 0.0, first))
+    return select(schedule.folded > 0.0, folded, stages)._replace(
+        chunks=stages.chunks, middle_lacks=stages.middle_lacks
     )
 
 

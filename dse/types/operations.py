@@ -151,6 +151,10 @@ class Window(Enum):
     stage_backward = auto()
 
 
+#: Windows of the messages of a layer's forward.
+_OF_FORWARD = (Window.matrix_forward, Window.attention_forward, Window.before_attention, Window.experts_forward)
+
+
 class Message(NamedTuple):
     """One message, or several equal ones in a row, of a device to the members of a group.
 
@@ -163,7 +167,6 @@ class Message(NamedTuple):
         size: bytes gathered, reduced or scattered in total, or sent per device.
         times: messages per execution of the scope, 0 for none; each is sent in ``pieces`` equal ones.
         window: compute that can hide it.
-        repeated: whether full recompute repeats it.
         sums: whether the sums of a reduction are timed separately on networks with stated volumes.
         inter_domain: bytes of an all-to-all with unequal parts that leave the domain;
             ``size`` are then those within it. The literal 0.0 for equal parts.
@@ -181,9 +184,13 @@ class Message(NamedTuple):
     times: Scalar
     pieces: Scalar = 1.0
     window: Window = Window.none
-    repeated: bool = False
     sums: bool = False
     inter_domain: Scalar = 0.0
     mean_share: Scalar = 1.0
     link_share: Scalar = 0.0
     converted: Scalar = 0.0
+
+    @property
+    def repeated(self) -> bool:
+        """True for a message of a layer's forward, which full recompute repeats."""
+        return self.window in _OF_FORWARD

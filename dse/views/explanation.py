@@ -136,7 +136,7 @@ class _OperatorNumbers(NamedTuple):
     backward_time: Scalar
     flops: Scalar
     bytes: Scalar
-    forward_bound: tuple[Scalar, ...]  #: compute, memory, kernel floor, links between dies
+    forward_bound: tuple[Scalar, ...]  #: compute, memory, network, rest (kernel floor), links between dies
     backward_bound: tuple[Scalar, ...]
 
 
@@ -238,7 +238,7 @@ def _operator_row(section: str, name: str, kind: OperatorKind, kernels: _Operato
 
 def _bound_name(bound: tuple[Scalar, ...]) -> str:
     """Return what bounds most of a pass's time: "kernel floor", "compute", "memory" or "die links"."""
-    compute, memory, floor, _ = bound
+    compute, memory, _, floor, _ = bound
     return "kernel floor" if floor else "compute" if compute else "memory" if memory else "die links"
 
 

@@ -167,8 +167,8 @@ def test_a_stack_of_training_that_serves_is_told():
     (caution,) = json.loads(CliRunner().invoke(app, [*asked, "--software", own]).stdout)["cautions"]
     assert caution.startswith(f"{own} is a stack of training: ") and caution.endswith("vllm, sglang, tensorrt-llm")
     text = '[workload]\nname = "llama-3-8b"\n[system]\nname = "h100"\n[axes]\nconcurrency = [4, 64]\n[serving]\n'
-    assert dse.sweep.plan(specs.from_text(text))[0].trains == ""
-    assert dse.sweep.plan(specs.from_text(f'{text}[software]\nname = "{own}"'))[0].trains == caution
+    assert dse.sweep.plan(specs.from_text(text))[0].notes["trains"] == ""
+    assert dse.sweep.plan(specs.from_text(f'{text}[software]\nname = "{own}"'))[0].notes["trains"] == caution
 
 
 def test_sweeps_tell_whose_rows_it_is():

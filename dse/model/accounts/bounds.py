@@ -38,17 +38,8 @@ class BoundBy(NamedTuple):
         return plus(*self)
 
 
-class KernelBound(NamedTuple):
-    """Bound of the kernels of one pass of an operator: 1 for one of them, 0 for the others."""
-
-    compute: Scalar
-    memory: Scalar
-    floor: Scalar
-    die_links: Scalar = 0.0
-
-
-def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> KernelBound:
-    """Return the bound of a pass, 1 in its field: floors where they take over half of ``time``, else the longer term.
+def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> BoundBy:
+    """Return the bound of a pass, 1 in its field: the rest where floors are over half of ``time``, else the longer one.
 
     Args:
         kind: of the operator.
@@ -64,10 +55,10 @@ def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates:
     compute = times(above_floor, by_compute)
     memory = above_floor - compute
     if rates.die_links is None:
-        return KernelBound(compute, memory, 1.0 - above_floor)
+        return BoundBy(compute, memory, 0.0, 1.0 - above_floor)
     crossing = sum(crossing_time(kind, work, rates.die_links) for work in works)
     links = jnp.where(crossing > sum(moving_time(work.bytes, rates) for work in works), memory, 0.0)
-    return KernelBound(compute, memory - links, 1.0 - above_floor, links)
+    return BoundBy(compute, memory - links, 0.0, 1.0 - above_floor, links)
 
 
 def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> BoundBy:
@@ -130,9 +121,7 @@ def _pass_bounds(operator: Operator, rates: Rates) -> tuple[BoundBy, BoundBy]:
 
 def bound_by(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> BoundBy:
     """Return the ``time`` of the kernels ``works`` of one pass, s, all of it in the field of their bound."""
-    bound = kernel_bound(kind, works, time, rates)
-    by_links = times(time, bound.die_links)
-    return BoundBy(times(time, bound.compute), times(time, bound.memory), 0.0, times(time, bound.floor), by_links)
+    return scale_record(time, kernel_bound(kind, works, time, rates))
 
 
 def proportional(seconds_of_part: Scalar, seconds: Iterable[BoundBy]) -> BoundBy:

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from dse.model.choice import min_prefer_first
 from dse.model.layout import Layout
-from dse.model.machine.operator_energy import phase_energy
-from dse.model.machine.power import Demand, control_power, leakage_power, power_limit, repeated_demand, voltage
+from dse.model.machine.operator_energy import phase_energy, repeated_demand
+from dse.model.machine.power import Demand, control_power, leakage_power, power_limit, voltage
 from dse.model.machine.rates import reciprocal
 from dse.model.steps.layer import LayerTime, launch_time
 from dse.model.steps.training import StepTime

@@ -10,11 +10,11 @@ Exponents end at 20, so that nothing overflows in runs that never end.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose, max_prefer_first, min_prefer_first, plus, times, where_on
+from dse.model.choice import choose, max_prefer_first, min_prefer_first, plus, select, times, where_on
 from dse.model.formats import optimizer_bytes, parameter_bytes
 from dse.model.layout import Layout
 from dse.model.machine.rates import host_link_rate, reciprocal
@@ -71,9 +71,6 @@ class LostTime(NamedTuple):
     def total(self) -> Scalar:
         """Sum of the parts."""
         return sum(self[:-1])
-
-
-T = TypeVar("T", CheckpointTimes, LostTime)
 
 
 def failure_rates(reliability: Reliability, devices: Scalar) -> FailureRates:
@@ -177,11 +174,9 @@ def checkpoint_times(
         return r.copy_interference * min_prefer_first(hidden, window) + jnp.maximum(hidden - window, 0.0)
 
     load_time, overhead = copy + write, r.checkpoint_overhead
-    synchronous_stall, asynchronous_stall, parity_stall = (
-        overhead + load_time,
-        overhead + stall(copy),
-        stall(copy + parity),
-    )
+    synchronous_stall = overhead + load_time
+    asynchronous_stall = overhead + stall(copy)
+    parity_stall = stall(copy + parity)
     return {
         Checkpoint.synchronous: CheckpointTimes(synchronous_stall, 0.0, step.total, load_time),
         Checkpoint.asynchronous: CheckpointTimes(
@@ -252,19 +247,11 @@ def chosen_checkpoint(
         rates: failures/s of the job.
         step_time: time of a step, s.
     """
-    columns = zip(*times_by_kind.values(), strict=True)
-    saving = CheckpointTimes(
-        *(choose(reliability.checkpoint, dict(zip(times_by_kind, values, strict=True))) for values in columns)
-    )
+    saving = choose(reliability.checkpoint, times_by_kind)
     synchronous = times_by_kind[Checkpoint.synchronous]
     lost, synchronous_loss = (lost_time(reliability, times, rates, step_time) for times in (saving, synchronous))
     is_synchronous = (reliability.checkpoint == float(Checkpoint.asynchronous)) & (synchronous_loss.total < lost.total)
-    return select_record(is_synchronous, synchronous, saving), select_record(is_synchronous, synchronous_loss, lost)
-
-
-def select_record(condition: Scalar, first: T, second: T) -> T:
-    """Return a record with the values of ``first`` where a condition holds, else those of ``second``."""
-    return type(first)(*(jnp.where(condition, *values) for values in zip(first, second, strict=True)))
+    return select(is_synchronous, (synchronous, synchronous_loss), (saving, lost))
 
 
 def replica_reliability(design: Design, weights: Scalar, ranks: Scalar) -> dict[str, Scalar]:

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import nothing, plus, times, where_on
+from dse.model.choice import nothing, plus, select, times, where_on
 from dse.model.layout import Layout
 from dse.model.parallel import pipeline
 from dse.model.stage_layers import chunk_layers
 from dse.model.work import offload
 from dse.model.work.blocks import feed_forward_of
 from dse.model.work.experts import backward_bytes
+from dse.model.work.ledger import sum_records
 from dse.model.work.parameters import (
     embedding_parameters,
     expert_layer_matrix_parameters,
@@ -88,10 +89,8 @@ def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     act = layout.element.activation
     gathered = jnp.where((layout.split > 0.0) & (m.tp > 1.0), 2.0 * act * layout.tokens * w.hidden, 0.0)
     parameters_per_gather = _parameters_per_gather(design, usual_layer_parameters(w, m.tp))
-    layer, changing = (
-        act * plus(parameters_per_gather, work.trained.adapter_parameters),
-        act * work.trained.trained_count(parameters_per_gather),
-    )
+    layer = act * plus(parameters_per_gather, work.trained.adapter_parameters)
+    changing = act * work.trained.trained_count(parameters_per_gather)
     cached = w.backward * design.software.gradient_cache * act * distinct_matrix_parameters(design, layout)
     cached = times(work.trained.trains_model, cached)
     unreduced = _where_split(layout, 2.0, w.backward * changing)
@@ -152,18 +151,18 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
     layer = work.trained.trained_count(usual)
     weights = plus(usual * end_state.weights, times(work.trained.adapter_parameters, state.weights))
     gradients = stage.layers * (layer * state.gradients)
-    depth = offload.buffered_layers(m.tiers)
-    optimizer = offload.resident_layers(stage.layers, m.offload_optimizer, depth.weights) * (layer * state.optimizer)
+    tiers = m.tiers or offload.NO_TIERS
+    depth, activation_depth = tiers.prefetch_depth, tiers.activation_depth
+    optimizer = offload.resident_layers(stage.layers, m.offload_optimizer, depth) * (layer * state.optimizer)
     if m.tiers is not None:
         gradient_share, optimizer_share = offload.device_state_shares(m)
         end_state = end_state._replace(
             gradients=gradient_share * end_state.gradients, optimizer=optimizer_share * end_state.optimizer
         )
-        device_gradients = offload.resident_layers(stage.layers, m.tiers.offload_gradients, depth.gradients)
+        device_gradients = offload.resident_layers(stage.layers, tiers.offload_gradients, tiers.gradient_depth)
         gradients = device_gradients * (layer * state.gradients)
-        host_layers = jnp.minimum(stage.layers, 1.0 + depth.weights) * (
-            1.0 - optimizer_share
-        )  # the host updates without buffers
+        # The host updates without buffers.
+        host_layers = jnp.minimum(stage.layers, 1.0 + depth) * (1.0 - optimizer_share)
         optimizer = optimizer - host_layers * (layer * state.optimizer)
     # FSDP gathers embedding and head once, as its outermost unit, and frees them at the end; stacks that gather
     # matrices gather the head for its products only.
@@ -171,11 +170,11 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
     gathered_bytes = _where_split(layout, 3.0, by_layer * stage.parameters)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
     memory = Memory(
-        weights=offload.resident_layers(stage.layers, m.offload_weights, depth.weights) * weights,
+        weights=offload.resident_layers(stage.layers, m.offload_weights, depth) * weights,
         gradients=gradients,
         optimizer=optimizer,
         embedding_and_head=stage.parameters * end_state.total,
-        activations=offload.resident_layers(stage.stored_layers, m.offload_activations, depth.activations)
+        activations=offload.resident_layers(stage.stored_layers, m.offload_activations, activation_depth)
         * work.stored_activations.mean,
         logits=stage.activations,
         buffers=standing_buffer_bytes(design, layout, work) + stage.buffers + gathered_bytes + transient,
@@ -207,24 +206,24 @@ def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingW
     cached_share = times(work.trained.trains_model, w.backward * design.software.gradient_cache)
     layers = jnp.maximum(stage.layers, 1.0)
     weights_share, optimizer_share = (
-        offload.resident_layers(layers, offloaded, offload.buffered_layers(m.tiers).weights) / layers
+        offload.resident_layers(layers, offloaded, (m.tiers or offload.NO_TIERS).prefetch_depth) / layers
         for offloaded in (m.offload_weights, m.offload_optimizer)
     )
-    return memory._replace(
-        weights=plus(
-            memory.weights, times(weights_share, plus(times(routed, experts.weights), times(dense, usual.weights)))
-        ),
-        gradients=plus(memory.gradients, times(routed, experts.gradients), times(dense, usual.gradients)),
-        optimizer=plus(
-            memory.optimizer,
-            times(optimizer_share, plus(times(routed, experts.optimizer), times(dense, usual.optimizer))),
-        ),
-        activations=plus(
-            memory.activations,
-            times(stage.stored_first_layers, work.first_layer_activations.mean - work.stored_activations.mean),
-        ),
-        buffers=plus(memory.buffers, times(cached_share, times(layout.element.activation, dense_shapes))),
+    weights, gradients, optimizer = (
+        plus(times(routed, of_experts), times(dense, of_model))
+        for of_experts, of_model in zip(experts, usual, strict=True)
     )
+    stored_difference = work.first_layer_activations.mean - work.stored_activations.mean
+    added = Memory(
+        times(weights_share, weights),
+        gradients,
+        times(optimizer_share, optimizer),
+        embedding_and_head=0.0,
+        activations=times(stage.stored_first_layers, stored_difference),
+        logits=0.0,
+        buffers=times(cached_share, times(layout.element.activation, dense_shapes)),
+    )
+    return sum_records([memory, added])
 
 
 def head_buffer_bytes(design: Design, layout: Layout, logits: Scalar) -> Scalar:
@@ -256,7 +255,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     peak, parts = first_memory.total, first_memory
     for other in other_stages:
         total = other.total
-        parts = Memory(*(jnp.where(peak >= total, a, b) for a, b in zip(parts, other, strict=True)))
+        parts = select(peak >= total, parts, other)
         peak = jnp.maximum(peak, total)
     return peak, parts
 
@@ -337,8 +336,4 @@ def folded_memory_stages(
     inmost = jnp.where(copies > 1.0, 0.5 * m.pp - 1.0, m.pp - 1.0)  # the middle for two copies, else the fold
     deferred_layers = pipeline.deferred_micro_batches(m, n, inmost) * second.layers
     middle = second._replace(layers=copies * second.layers, deferred_layers=deferred_layers)
-
-    def where_folded(yes: MemoryStage, no: MemoryStage) -> MemoryStage:
-        return MemoryStage(*(jnp.where(is_folded > 0.0, a, b) for a, b in zip(yes, no, strict=True)))
-
-    return where_folded(end_stage, first), where_folded(middle, second), where_folded(middle, last)
+    return select(is_folded > 0.0, (end_stage, middle, middle), stages)

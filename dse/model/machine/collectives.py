@@ -87,9 +87,8 @@ def all_gather(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
     other domain over one link of its devices.
     """
     if volumes := _calibrated_volumes(route.system):
-        up, out = volumes
-        inter_time = _volume_time(size * route.shard, route.across, out.gather, out.gather_share)
-        return inter_time + _volume_time(size, route.intra_domain, up.gather, up.gather_share)
+        up, out = ((level.gather, level.gather_share) for level in volumes)
+        return _volume_time(size * route.shard, route.across, *out) + _volume_time(size, route.intra_domain, *up)
     ring = route.round_latency + route.slowest_ring(size * route.fraction, route.ring_share(algorithm))
     hierarchical = route.intra_domain.ring_time(size) + _across_time(size, route, algorithm)
     is_ring = (algorithm == float(Collective.ring)) | (algorithm == float(Collective.tree))
@@ -113,9 +112,8 @@ def all_reduce(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
         algorithm: code of :class:`~dse.types.Collective`.
     """
     if volumes := _calibrated_volumes(route.system):
-        up, out = volumes
-        inter_time = _volume_time(size * route.shard, route.across, out.reduce, out.reduce_share)
-        return inter_time + _volume_time(size, route.intra_domain, up.reduce, up.reduce_share)
+        up, out = ((level.reduce, level.reduce_share) for level in volumes)
+        return _volume_time(size * route.shard, route.across, *out) + _volume_time(size, route.intra_domain, *up)
     intra, inter = route.intra_domain, route.across
     shard = size * route.shard
     ring_inside, ring_across = 2.0 * intra.ring_time(size), 2.0 * _across_time(size, route, algorithm)

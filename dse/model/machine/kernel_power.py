@@ -63,10 +63,8 @@ def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
     """Return the time (s) and energy (J) demand of a GEMM with its quantisation, none for empty parts of tiles."""
     work, kernels = gemm.work, accelerator.kernels
     cache, memory = moved_energy(work.bytes + gemm.narrow * gemm.quantized_bytes, work.bytes, accelerator)
-    tiles_per_row, tiles_per_column = (
-        just_below_reciprocal(kernels.tile_rows),
-        just_below_reciprocal(kernels.tile_columns),
-    )
+    tiles_per_row = just_below_reciprocal(kernels.tile_rows)
+    tiles_per_column = just_below_reciprocal(kernels.tile_columns)
     energy = KernelEnergy(
         core_energy=flop_energy(gemm.precision, accelerator.power) * work.flops,
         other_energy=cache + memory,

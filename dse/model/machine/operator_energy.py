@@ -10,7 +10,7 @@ from dse.model.choice import plus, times
 from dse.model.formats import trait
 from dse.model.machine.die_links import die_links, served_bytes
 from dse.model.machine.messages import converted_bytes, link_energy
-from dse.model.machine.power import flop_energy
+from dse.model.machine.power import Demand, flop_energy
 from dse.model.work.ledger import Phase, sum_over_kernels
 from dse.types import Design, OperatorKind, Power, Scalar, Work
 
@@ -28,6 +28,24 @@ class Joules(NamedTuple):
     def cores(self) -> Scalar:
         """Energy that follows the cores' voltage, J."""
         return self.matrix + self.vector
+
+
+class PassJoules(NamedTuple):
+    """Joules per device and pass of a stage: cores, last-level cache, memory and links."""
+
+    cores: Scalar
+    cache: Scalar
+    memory: Scalar
+    network: Scalar
+
+
+def repeated_demand(energy: Joules | PassJoules, seconds: Scalar, power: Power) -> Demand:
+    """Return the time (s) and energy (J) demand of repeated work, with all ``seconds`` independent of the clock.
+
+    ``E_other = (1 + cooling) E_cache + (1 + memory cooling) E_memory + E_network``, with ``E_core`` apart.
+    """
+    stored = (1.0 + power.cooling) * energy.cache + (1.0 + power.memory_cooling) * energy.memory
+    return Demand(0.0, seconds, energy.cores, stored + energy.network)
 
 
 class FlopEnergy(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -191,28 +191,6 @@ class Demand(NamedTuple):
         """Return the seconds at ``ratio`` times the nominal clock."""
         starved_time = self.memory_time * jnp.maximum(self.knee / ratio - 1.0, 0.0)
         return self.core_time / ratio + self.other_time + starved_time
-
-
-class EnergyByUnit(Protocol):
-    """Joules of the cores, of the last-level cache, of memory and of links."""
-
-    @property
-    def cores(self) -> Scalar: ...  # noqa: D102
-    @property
-    def cache(self) -> Scalar: ...  # noqa: D102
-    @property
-    def memory(self) -> Scalar: ...  # noqa: D102
-    @property
-    def network(self) -> Scalar: ...  # noqa: D102
-
-
-def repeated_demand(energy: EnergyByUnit, seconds: Scalar, power: Power) -> Demand:
-    """Return the time (s) and energy (J) demand of repeated work, with all ``seconds`` independent of the clock.
-
-    ``E_other = (1 + cooling) E_cache + (1 + memory cooling) E_memory + E_network``, with ``E_core`` apart.
-    """
-    stored = (1.0 + power.cooling) * energy.cache + (1.0 + power.memory_cooling) * energy.memory
-    return Demand(0.0, seconds, energy.cores, stored + energy.network)
 
 
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:

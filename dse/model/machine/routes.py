@@ -202,10 +202,8 @@ class Route:
         Every member has its own scale-out link, so ``local`` rings cross between domains in parallel, each with
         ``share`` of the bytes, by default :attr:`shard`.
         """
-        intra_time, inter_time = (
-            self.intra_domain.wire_time(size),
-            self.across.wire_time(size * value_or(share, self.shard)),
-        )
+        intra_time = self.intra_domain.wire_time(size)
+        inter_time = self.across.wire_time(size * value_or(share, self.shard))
         return jnp.where(self.leaves, jnp.maximum(intra_time, inter_time), intra_time)
 
     def ring_share(self, algorithm: Scalar) -> Scalar:

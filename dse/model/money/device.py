@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import plus, times
+from dse.model.choice import plus, select, times
 from dse.model.machine.technology import areas, memory_units, repeated_areas, split_area
 from dse.model.money.die import LEAST_YIELD, MOST_SPARE, Die, die
 from dse.model.money.package import PackageCost, PackagedDies, assembly, package
@@ -72,6 +72,10 @@ class Bill(NamedTuple):
     def total(self) -> Scalar:
         """Sum of the parts."""
         return sum(self)
+
+
+#: Of an accelerator whose dies are unknown.
+NO_BILL = Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class DeviceParts(NamedTuple):
@@ -267,12 +271,12 @@ def price_of(accelerator: Accelerator, prices: Prices) -> tuple[Scalar, Bill]:
     """
     manufacturing, by_power = accelerator.made, prices.watt_price * accelerator.power.tdp
     if not accelerator.has_die_data:
-        return by_power, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return by_power, NO_BILL
     costs = bill(accelerator)
     manufacturing = manufacturing or Manufacture()
     cost_price = sum(costs[:-1]) / (1.0 - manufacturing.margin) + costs.design
     if accelerator.is_generated:
         return cost_price, costs
     has_area = manufacturing.logic_area > 0.0
-    costs = Bill(*(jnp.where(has_area, part, 0.0) for part in costs))
+    costs = select(has_area, costs, NO_BILL)
     return jnp.where(manufacturing.price > 0.0, manufacturing.price, jnp.where(has_area, cost_price, by_power)), costs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -30,18 +29,10 @@ class PackageCost(NamedTuple):
 
 def assembly(packaging: Scalar, fab: Fab) -> Assembly:
     """Return the parameters of the packaging with a code of :class:`Packaging`, as a number or traced."""
-    by_code = {code: getattr(fab, code.name) for code in Packaging}
+    by_code = {code: Assembly(**vars(getattr(fab, code.name))) for code in Packaging}
     if isinstance(packaging, int | float):
         return by_code[Packaging(int(packaging))]
-    names = [field.name for field in dataclasses.fields(Assembly)]
-    return Assembly(
-        **{
-            name: choose(
-                packaging, {code: getattr(packaging_record, name) for code, packaging_record in by_code.items()}
-            )
-            for name in names
-        }
-    )
+    return choose(packaging, by_code)
 
 
 class PackagedDies(NamedTuple):

@@ -150,11 +150,9 @@ def spending(capital_per_device: Capital, prices: Prices, devices: Scalar, power
     Capital is written off over the lifetimes, of which the devices are in use for the share ``in_use``.
     """
     write_off_rate = devices / (prices.lifetime * prices.in_use)
+    *computers, _ = capital_per_device
     return Spending(
-        devices=capital_per_device.devices * write_off_rate,
-        servers=capital_per_device.servers * write_off_rate,
-        scale_up=capital_per_device.scale_up * write_off_rate,
-        scale_out=capital_per_device.scale_out * write_off_rate,
+        *(part * write_off_rate for part in computers),
         facility=capital_per_device.facility * devices / (prices.facility_lifetime * prices.in_use),
         maintenance=prices.maintenance * capital_per_device.computers * devices / prices.in_use,
         electricity=power * prices.electricity,

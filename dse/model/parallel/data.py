@@ -47,10 +47,8 @@ def data_parallel_time(design: Design, layout: Layout, messages: Iterable[TimedM
     # Messages of experts and all others, one after the other.
     gather_time = plus(gather_time, scope_time(messages, Scope.expert_weights, Window.stage_forward))
     reduce_time = plus(reduce_time, scope_time(messages, Scope.expert_weights, Window.stage_backward))
-    gathers, scatters = (
-        _hiding_micro_batches(messages, Window.stage_forward),
-        _hiding_micro_batches(messages, Window.stage_backward),
-    )
+    gathers = _hiding_micro_batches(messages, Window.stage_forward)
+    scatters = _hiding_micro_batches(messages, Window.stage_backward)
 
     def hidden(gathers: Scalar, scatters: Scalar) -> Scalar:
         """Return the seconds hidden by the passes of ``gathers`` and ``scatters`` micro-batches."""

@@ -96,11 +96,9 @@ def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMess
     Megatron-Bridge's moe_a2a_overlap is off for Qwen3-30B-A3B on 16 H100 and GPT-OSS-120B with ep 64 on B200, which
     have none (scripts/performance/configs, qwen and gpt_oss).
     """
-    mapping, kernels, ep_messages = (
-        design.mapping.experts,
-        design.software.experts,
-        _of_dimension(messages, Dimension.expert),
-    )
+    mapping = design.mapping.experts
+    kernels = design.software.experts
+    ep_messages = _of_dimension(messages, Dimension.expert)
     if mapping is None or kernels is None:
         return ExposedTime()
     group = layout.experts.ep

@@ -75,7 +75,7 @@ def exposed_sends(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, o
 
     Every micro-batch and chunk crosses a stage border forward and backward. Without overlap all of them are exposed,
     and those of fill and drain (``2 (p - 1)`` hops); with overlap only the first micro-batch through every chunk and
-    the last one back: ``2 (p v - 1)`` hops.
+    the last one back: ``2 (p v - 1)`` hops. Paired passes overlap their messages except in fill and drain.
     """
     waiting = 2.0 * n_micro_batches * virtual_stages + 2.0 * (pp - 1.0)
     hidden = 2.0 * (pp * virtual_stages - 1.0)
@@ -223,15 +223,6 @@ def deferred_micro_batches(mapping: Mapping, n_micro_batches: Scalar, stage: Sca
         Schedule.dualpipev: 0.5 * stage,
     }
     return jnp.minimum(n_micro_batches, choose(mapping.schedule, by_code))  # type: ignore[arg-type]
-
-
-def named_sends(mapping: Mapping, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
-    """Return the count of exposed one-way messages per step of a named schedule (:func:`exposed_sends`).
-
-    Paired passes overlap their messages except in fill and drain.
-    """
-    hidden = jnp.maximum(overlap, pairs_passes(mapping))
-    return exposed_sends(mapping.pp, mapping.virtual_stages, n_micro_batches, hidden)
 
 
 def end_values(folded: Scalar, copies: Scalar, first: Scalar, last: Scalar) -> tuple[Scalar, Scalar]:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from dse.model.choice import nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine.rates import host_link_rate
-from dse.model.work.offload import TieredOffload
+from dse.model.work.offload import NO_TIERS, NOT_TIERED, TieredOffload
 from dse.model.work.training import TrainingWork
 from dse.types import Design, HostTiers, Scalar, Tiers
 
@@ -31,17 +31,6 @@ class Move(NamedTuple):
     written: Scalar
     depth: Scalar  # layers ahead of their use
     pinned: Scalar
-
-
-class SwapRates(NamedTuple):
-    """Rates of a device's share of link and drives, B/s, and whether both directions run in parallel."""
-
-    link: Scalar
-    pageable: Scalar  # of copies of pageable memory
-    storage_read: Scalar
-    storage_write: Scalar
-    link_duplex: Scalar
-    storage_duplex: Scalar
 
 
 class PassSwaps(NamedTuple):
@@ -96,29 +85,22 @@ def both_ways(one: Scalar, other: Scalar, duplex: Scalar) -> Scalar:
     return jnp.where(duplex > 0.0, parallel, one + other)
 
 
-def swap_rates(design: Design) -> SwapRates:
-    """Return the rates of copies and drives of one device."""
-    tiers = design.system.host_tiers or HostTiers()
-    return SwapRates(
-        link=host_link_rate(design.system),
-        pageable=tiers.pageable_bandwidth,
-        storage_read=tiers.storage_read,
-        storage_write=tiers.storage_write,
-        link_duplex=tiers.link_duplex,
-        storage_duplex=tiers.storage_duplex,
-    )
+def _seconds(size: Scalar, rate: Scalar) -> Scalar:
+    """Return the seconds of ``size`` bytes, the literal 0 for none."""
+    return 0.0 if nothing(size) else size / rate
 
 
-def copy_rate(rates: SwapRates, pinned: Scalar) -> Scalar:
+def copy_rate(link: Scalar, host: HostTiers, pinned: Scalar) -> Scalar:
     """Return the rate of copies over the link, B/s.
 
     Pageable memory is copied by one thread through a pinned buffer: ``min(link, pageable)``.
 
     Args:
-        rates: of the device.
+        link: rate of a device's share of the link, B/s.
+        host: of the device.
         pinned: 1 for page-locked memory, 0 for pageable.
     """
-    return jnp.where(pinned > 0.0, rates.link, jnp.minimum(rates.link, rates.pageable))
+    return jnp.where(pinned > 0.0, link, jnp.minimum(link, host.pageable_bandwidth))
 
 
 def host_update_rate(tiers: HostTiers, bytes_per_parameter: Scalar) -> Scalar:
@@ -162,7 +144,7 @@ def pipelined_update(parts: UpdateParts, groups: Scalar, tiers: Tiers, storage_d
     return total / groups + (1.0 - 1.0 / groups) * repeated
 
 
-def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> PassSwaps:
+def swap_seconds(moves: tuple[Move, ...], link: Scalar, host: HostTiers, layers: Scalar) -> PassSwaps:
     """Return the seconds of the transfers of a pass per layer.
 
     Link and drives work in parallel on different layers (ZeRO-Infinity, section 6.2), a synchronous copy takes both in
@@ -170,7 +152,8 @@ def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> P
 
     Args:
         moves: what the pass moves.
-        rates: of the device.
+        link: rate of a device's share of the link, B/s.
+        host: of the device.
         layers: of a stage.
     """
 
@@ -180,16 +163,9 @@ def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> P
         def total(name: str) -> Scalar:
             return plus(*(times(weight, getattr(move, name)) for weight, move in zip(weights, moves, strict=True)))
 
-        def seconds(size: Scalar, rate: Scalar) -> Scalar:
-            return 0.0 if nothing(size) else size / rate
-
-        link = both_ways(seconds(total("inward"), rates.link), seconds(total("outward"), rates.link), rates.link_duplex)
-        drives = both_ways(
-            seconds(total("read"), rates.storage_read),
-            seconds(total("written"), rates.storage_write),
-            rates.storage_duplex,
-        )
-        return link, drives
+        inward, outward = _seconds(total("inward"), link), _seconds(total("outward"), link)
+        read, write = _seconds(total("read"), host.storage_read), _seconds(total("written"), host.storage_write)
+        return both_ways(inward, outward, host.link_duplex), both_ways(read, write, host.storage_duplex)
 
     if all(isinstance(leaf, float) and leaf == 1.0 for move in moves for leaf in (move.depth, move.pinned)):  # no tiers
         return PassSwaps(*beside((1.0,) * len(moves)))
@@ -197,11 +173,8 @@ def swap_seconds(moves: tuple[Move, ...], rates: SwapRates, layers: Scalar) -> P
     further = tuple(jnp.clip(move.depth - 1.0, 0.0, layers) * move.pinned for move in moves)
     synchronous: list[Scalar] = []
     for move, share in zip(moves, shares, strict=True):
-        copied = plus(move.inward, move.outward) / copy_rate(rates, move.pinned)
-        stored = plus(
-            0.0 if nothing(move.read) else move.read / rates.storage_read,
-            0.0 if nothing(move.written) else move.written / rates.storage_write,
-        )
+        copied = plus(move.inward, move.outward) / copy_rate(link, host, move.pinned)
+        stored = plus(_seconds(move.read, host.storage_read), _seconds(move.written, host.storage_write))
         synchronous.append((1.0 - share) * plus(copied, stored))
     return PassSwaps(*beside(shares), plus(*synchronous), longest(*beside(further)) / layers)
 
@@ -219,57 +192,53 @@ def layer_swaps(design: Design, layout: Layout, work: TrainingWork) -> Swaps:
         work: its ledger.
     """
     on_host, tiered, overlap = work.on_host, work.tiered, design.software.update_overlap
-    rates, tiers = swap_rates(design), design.mapping.tiers
-    if tiers is None or tiered is None:
-        weights = Move(on_host.weights, 0.0, 0.0, 0.0, 1.0, 1.0)
-        stored = Move(0.0, on_host.activations, 0.0, 0.0, 1.0, 1.0)
-        loaded = Move(on_host.activations, 0.0, 0.0, 0.0, 1.0, 1.0)
-        forward, backward = (
-            swap_seconds(moves, rates, layout.layers) for moves in ((weights, stored), (weights, loaded))
-        )
-        state = on_host.optimizer / rates.link  # in and out in parallel
+    link, host = host_link_rate(design.system), design.system.host_tiers or HostTiers()
+    tiers, storage = design.mapping.tiers or NO_TIERS, tiered or NOT_TIERED
+    copies, checkpoints = (tiers.prefetch_depth, tiers.pinned), (tiers.activation_depth, tiers.pinned_activations)
+    weights = Move(on_host.weights, 0.0, storage.weights, 0.0, *copies)
+    gradients = Move(0.0, storage.gradients, 0.0, storage.stored_gradients, tiers.gradient_depth, tiers.pinned)
+    stored = Move(0.0, on_host.activations, 0.0, storage.activations, *checkpoints)
+    loaded = Move(on_host.activations, 0.0, storage.activations, 0.0, *checkpoints)
+    forward = swap_seconds((weights, stored), link, host, layout.layers)
+    backward = swap_seconds((weights, loaded, gradients), link, host, layout.layers)
+    if tiered is None:
+        state = on_host.optimizer / link  # in and out in parallel
         last = backward.overlapped + overlap * state
         return Swaps(forward, backward, last, 0.0, (1.0 - overlap) * state)
-    copies, checkpoints = (tiers.prefetch_depth, tiers.pinned), (tiers.activation_depth, tiers.pinned_activations)
-    weights = Move(on_host.weights, 0.0, tiered.weights, 0.0, *copies)
-    gradients = Move(0.0, tiered.gradients, 0.0, tiered.stored_gradients, tiers.gradient_depth, tiers.pinned)
-    stored = Move(0.0, on_host.activations, 0.0, tiered.activations, *checkpoints)
-    loaded = Move(on_host.activations, 0.0, tiered.activations, 0.0, *checkpoints)
-    forward = swap_seconds((weights, stored), rates, layout.layers)
-    backward = swap_seconds((weights, loaded, gradients), rates, layout.layers)
-    parts = update_parts(design, work, tiered, rates)
+    parts = update_parts(work, tiered, tiers, link, host)
     groups = jnp.maximum(tiered.offloaded_parameters * layout.layers / tiers.sub_group_size, 1.0)
-    chain = pipelined_update(parts, groups, tiers, rates.storage_duplex)
-    drives = both_ways(parts.read, parts.write, rates.storage_duplex)
+    chain = pipelined_update(parts, groups, tiers, host.storage_duplex)
+    drives = both_ways(parts.read, parts.write, host.storage_duplex)
     last = longest(backward.link + overlap * parts.link, backward.drives + overlap * drives)
     return Swaps(forward, backward, last, overlap * chain, (1.0 - overlap) * chain)
 
 
-def update_parts(design: Design, work: TrainingWork, tiered: TieredOffload, rates: SwapRates) -> UpdateParts:
+def update_parts(
+    work: TrainingWork, tiered: TieredOffload, tiers: Tiers, link_rate: Scalar, host: HostTiers
+) -> UpdateParts:
     """Return the seconds per layer of reading, updating and writing optimiser state that is off the device.
 
     State that the device updates crosses the link in and out. Of state that the host updates, new weights come in, and
     gradients go out unless they are offloaded in the backward. New weights of storage are written, too.
 
     Args:
-        design: at its clock.
-        work: its ledger.
+        work: ledger of a step.
         tiered: bytes of a layer.
-        rates: of the device.
+        tiers: of the mapping.
+        link_rate: rate of a device's share of the link, B/s.
+        host: of the device.
     """
-    tiers = design.mapping.tiers or Tiers()
-    host = design.system.host_tiers or HostTiers()
     state = work.on_host.optimizer - tiered.host_state
     inward, outward = state + tiered.update_bytes, state + (1.0 - tiers.offload_gradients) * tiered.update_bytes
-    rate = copy_rate(rates, tiers.pinned)
-    link = both_ways(inward / rate, outward / rate, rates.link_duplex)
+    rate = copy_rate(link_rate, host, tiers.pinned)
+    link = both_ways(inward / rate, outward / rate, host.link_duplex)
     on_host = tiered.host_updated_parameters / host_update_rate(host, tiered.bytes_per_update)
     is_async = jnp.minimum(tiers.prefetch_depth, 1.0) * tiers.pinned
     compute = is_async * jnp.maximum(on_host, link) + (1.0 - is_async) * (on_host + link)
     return UpdateParts(
-        read=(tiered.optimizer + tiered.stored_gradients) / rates.storage_read,
+        read=(tiered.optimizer + tiered.stored_gradients) / host.storage_read,
         compute=compute,
-        write=(tiered.optimizer + times(work.trained.trains_model, tiered.weights)) / rates.storage_write,
+        write=(tiered.optimizer + times(work.trained.trains_model, tiered.weights)) / host.storage_write,
         link=link,
     )
 
@@ -311,10 +280,8 @@ def exposed_passes(
             jnp.maximum(duration - memory - swap.overlapped, 0.0)
             for swap, duration, memory in zip((swaps.forward, swaps.backward), durations, memories, strict=True)
         )
-        forward, backward = (
-            forward - trained * _ahead(swaps.forward, forward, slack_backward),
-            backward - _ahead(swaps.backward, backward, slack_forward),
-        )
+        forward = forward - trained * _ahead(swaps.forward, forward, slack_backward)
+        backward = backward - _ahead(swaps.backward, backward, slack_forward)
     forward = plus(forward, swaps.forward.synchronous)
     return forward, times(trained, plus(backward, swaps.backward.synchronous))
 

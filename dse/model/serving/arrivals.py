@@ -64,10 +64,8 @@ def arrivals_in_flight(rank: Rank, ranks: Scalar, limit: Scalar) -> Arrivals:
     """
     requests, serving = rank.requests, rank.serving
     assert requests.request_rate is not None, "asked of open loads alone"
-    request_rate, decode_steps = (
-        requests.request_rate / ranks,
-        (requests.output_tokens - 1.0) / output_tokens_per_step(serving),
-    )
+    request_rate = requests.request_rate / ranks
+    decode_steps = (requests.output_tokens - 1.0) / output_tokens_per_step(serving)
     full_state, full_steps = continuous_batching(rank, limit, 1.0, False)
     rho, growth_share = request_rate / full_state.rate, full_steps.sequence_time * limit / full_steps.decode.total
     first_guess = limit * rho * (1.0 - growth_share) / jnp.maximum(1.0 - rho * growth_share, _MIN_IDLE_SHARE)
@@ -217,10 +215,8 @@ def _with_regular_arrivals(state: SteadyState, tokens_per_step: Scalar, is_separ
     decode step. Between these and Poisson arrivals times have the weights of :func:`poisson_share`.
     """
     regular_weight = jnp.where(is_separate, 0.0, 1.0 - poisson_share(state.variation))
-    decode_time, mean_step_time = (
-        tokens_per_step * state.decode.total,
-        tokens_per_step * (state.decode.total + state.prefill),
-    )
+    decode_time = tokens_per_step * state.decode.total
+    mean_step_time = tokens_per_step * (state.decode.total + state.prefill)
     late_share = jnp.clip((2.0 * decode_time + state.prompt_time - 1.0 / state.rate) / decode_time, 0.0, 1.0)
     regular_step_time = decode_time + late_share * (mean_step_time - decode_time)
     sharing_prompts = jnp.minimum(state.rate * state.arrival_step_time, state.prompts_per_step)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.machine.power import at_clock, clock_ratio, repeated_demand
+from dse.model.machine.power import at_clock, clock_ratio
 from dse.model.serving.pass_energy import joules_of, working_share
 from dse.model.serving.step import EngineStepTime, engine_step, with_best_nano_batches
 from dse.model.serving.work import Stage, stage_of
-from dse.model.steps.operating import SLOW_CLOCK, limited_clock, reading_time, split_demand, with_accelerator
+from dse.model.steps.operating import SLOW_CLOCK, limited_clock, repeated_work, with_accelerator
 from dse.model.work.batch import Batch, split_batch
 from dse.types import Engine, Scalar, Serving
 
@@ -54,10 +54,7 @@ def stage_at_power_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: 
     nominal = timed_step(stage)
     pass_time = jnp.maximum(nominal.total / stages, 1e-12)  # of one pass
     pass_joules = joules_of(stage, ranks, serving, engine, split_batch(batch, stages))
-    active, memory_time = working_share(nominal, engine), reading_time(pass_joules.memory, accelerator)
-    repeated = repeated_demand(pass_joules, pass_time, accelerator.power)._replace(
-        active=active, memory_time=memory_time
-    )
-    demand = split_demand(accelerator, pass_time, timed_step(stage_at(SLOW_CLOCK)).total / stages, repeated)
+    slow_time = timed_step(stage_at(SLOW_CLOCK)).total / stages
+    demand = repeated_work(accelerator, pass_joules, pass_time, slow_time, working_share(nominal, engine))
     limited_ratio, sold_ratio, violates_limit = limited_clock(accelerator, pass_time, demand)
     return StageAtClock(stage_at(limited_ratio / sold_ratio), limited_ratio, violates_limit)

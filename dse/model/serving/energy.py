@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from dse.model.accounts.energy import layer_power, overhead_energy
-from dse.model.machine.power import control_power, leakage_power, power_limit, repeated_demand, voltage
-from dse.model.serving.pass_energy import PassJoules, joules_of, working_share
+from dse.model.machine.operator_energy import PassJoules, repeated_demand
+from dse.model.machine.power import control_power, leakage_power, power_limit, voltage
+from dse.model.serving.pass_energy import joules_of, working_share
 from dse.model.serving.steady import EnginePhase, Phases
 from dse.model.serving.step import with_mapping
-from dse.model.serving.work import Rank, Stage
-from dse.types import Engine, Scalar
+from dse.model.serving.work import Rank
+from dse.types import Scalar
 
 
 class TokenEnergy(NamedTuple):
@@ -54,43 +55,27 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
         phases: its kinds of engine steps.
         rate: requests/s.
     """
-    stage, experts_dp, requests, serving, engine = rank
-    system, tp, pp = stage.design.system, stage.design.mapping.tp, stage.design.mapping.pp
-    power = system.accelerator.power
-    phase_pair = phases.decode, phases.mixed
-    volts = [voltage(phase.clock.ratio, power) for phase in phase_pair]
-    # Each kind of step has its own number of nano-batches.
-    cut_stages = (with_mapping(stage, phase.clock.stage.design.mapping) for phase in phase_pair)
-    decode, mixed = (
-        joules_of(cut_stage, experts_dp, serving, engine, phase.batch)
-        for cut_stage, phase in zip(cut_stages, phase_pair, strict=True)
-    )
-    (decode_power, decode_share), (mixed_power, mixed_share) = (
-        _phase_power(joules, phase, stage, engine) for joules, phase in zip((decode, mixed), phase_pair, strict=True)
-    )
+    system, power = rank.stage.design.system, rank.stage.design.system.accelerator.power
+    decode, mixed = (_phase_energy(rank, phase) for phase in (phases.decode, phases.mixed))
     is_mixing = phases.mixed.batch.sequences > 0.0
-    prompt_joules = mixed.excess_over(PassJoules(*(jnp.where(is_mixing, part, 0.0) for part in decode)))
-    devices = tp * pp
-    core_factors = decode_share * volts[0] * volts[0], mixed_share * volts[1] * volts[1]
-    tokens = jnp.maximum(rate * requests.output_tokens, 1e-12)  # per second
-    counts = _step_counts(phases, is_mixing, phases.busy / tokens)
-    pass_counts = [devices * phases.decode.passes * steps for steps in (counts.decode_only, counts.mixed)]
-    decode_joules = _pass_joules(
-        decode, pass_counts[0] + pass_counts[1], pass_counts[0] * core_factors[0] + pass_counts[1] * core_factors[1]
+    prompt_joules = PassJoules(
+        *(jnp.maximum(a - jnp.where(is_mixing, b, 0.0), 0.0) for a, b in zip(mixed.joules, decode.joules, strict=True))
     )
+    devices = rank.stage.design.mapping.tp * rank.stage.design.mapping.pp
+    tokens = jnp.maximum(rate * rank.requests.output_tokens, 1e-12)  # per second
+    counts = _step_counts(phases, is_mixing, phases.busy / tokens)
+    alone, in_mixed = (devices * phases.decode.passes * steps for steps in (counts.decode_only, counts.mixed))
+    nominal_passes = alone * decode.core_factor + in_mixed * mixed.core_factor
+    decode_joules = _pass_joules(decode.joules, alone + in_mixed, nominal_passes)
     prompt_passes = devices * phases.mixed.passes * counts.with_prompts
-    prefill_joules = _pass_joules(prompt_joules, prompt_passes, prompt_passes * core_factors[1])
+    prefill_joules = _pass_joules(prompt_joules, prompt_passes, prompt_passes * mixed.core_factor)
 
     device_seconds = devices / tokens  # device seconds per token
     prefill_share = counts.with_prompts * phases.mixed.time.total * tokens
-    clocks = [
-        share * control_power(p.clock.ratio, v, power) * working_share(p.time, engine)
-        for p, v, share in zip(phase_pair, volts, (decode_share, mixed_share), strict=True)
-    ]
-    leakage = leakage_power(volts[0], power)
+    leakage, clocks = decode.leakage, phases.busy * decode.clocks + prefill_share * (mixed.clocks - decode.clocks)
     if phases.mixed.clock.stage is not phases.decode.clock.stage:
-        leakage = leakage + prefill_share * (leakage_power(volts[1], power) - leakage)
-    core_joules = device_seconds * (leakage + phases.busy * clocks[0] + prefill_share * (clocks[1] - clocks[0]))
+        leakage = leakage + prefill_share * (mixed.leakage - leakage)
+    core_joules = device_seconds * (leakage + clocks)
     idle_joules, host = core_joules + device_seconds * power.uncore, device_seconds * system.host_power
     on_device = sum(decode_joules) + sum(prefill_joules) + idle_joules
     both_memory = decode_joules.memory + prefill_joules.memory
@@ -105,8 +90,8 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
             **overhead._asdict(),
         ),
         average=on_device / device_seconds,
-        decode=decode_power,
-        prefill=mixed_power,
+        decode=decode.power,
+        prefill=mixed.power,
         provisioned=power_limit(power),
     )
 
@@ -141,12 +126,26 @@ def _pass_joules(joules: PassJoules, passes: Scalar, nominal_passes: Scalar) -> 
     )
 
 
-def _phase_power(joules: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:
-    """Return (power of a device that repeats a step, W; share of its cores' energy that the power limit leaves).
+class _PhaseEnergy(NamedTuple):
+    """Energy of one pass of a stage in one kind of engine step, and power of a device that repeats it."""
+
+    joules: PassJoules  # at the nominal voltage
+    power: Scalar  # W of the board
+    core_factor: Scalar  # energy of the cores over that at the nominal voltage
+    clocks: Scalar  # W of clock trees and control
+    leakage: Scalar  # W
+
+
+def _phase_energy(rank: Rank, phase: EnginePhase) -> _PhaseEnergy:
+    """Return the energy of one pass, J, and its powers, W, with the nano-batches of this kind of step.
 
     As :func:`dse.model.accounts.energy.layer_power`, for one pass of a stage.
     """
-    power = stage.design.system.accelerator.power
+    ratio, power = phase.clock.ratio, rank.stage.design.system.accelerator.power
+    stage, volts = with_mapping(rank.stage, phase.clock.stage.design.mapping), voltage(ratio, power)
+    joules = joules_of(stage, rank.experts_dp, rank.serving, rank.engine, phase.batch)
     seconds = jnp.maximum(phase.time.total / stage.design.mapping.pp, 1e-12)  # one pass
-    working = working_share(phase.time, engine) * seconds
-    return layer_power(repeated_demand(joules, seconds, power), working, phase.clock.ratio, power)
+    working = working_share(phase.time, rank.engine)
+    board, share = layer_power(repeated_demand(joules, seconds, power), working * seconds, ratio, power)
+    clocks = share * control_power(ratio, volts, power) * working
+    return _PhaseEnergy(joules, board, share * volts * volts, clocks, leakage_power(volts, power))

@@ -65,18 +65,10 @@ def state_operators(design: Design, layout: Layout, batch: Batch) -> list[Operat
     heads = r.state_heads / tp
     chunked = batch.prompt * (CHUNK * heads * (r.state_key_dim + r.state_value_dim) + 4.0 * size)
     prefill = Work(chunked, batch.prompt * (token_bytes + r.state_bytes * size / CHUNK), _FULL_ROWS, math.inf)
-    mixed = tokens * (2.0 * keys + values)
+    mixed, taps = tokens * (2.0 * keys + values), Flops(2.0 * r.convolution, 0.0)
     return [
         linear("state_in", tokens, 2.0 * keys + values + gates, design.workload.hidden, e, 0.0),
-        elementwise(
-            "state_convolution",
-            mixed,
-            2.0 * act,
-            2.0 * act,
-            0.0,
-            flops=Flops(2.0 * r.convolution, 0.0),
-            present=jnp.minimum(r.convolution, 1.0),
-        ),
+        elementwise("state_convolution", mixed, 2.0 * act, 2.0 * act, 0.0, taps, jnp.minimum(r.convolution, 1.0)),
         Operator("decode_state", OperatorKind.flash, decode, None, None, 0.0, core=True),
         Operator("prefill_state", OperatorKind.flash, prefill, None, None, 0.0, core=True),
         elementwise("state_norm", tokens * values, 3.0 * act, 3.0 * act, 0.0, flops=NORM),

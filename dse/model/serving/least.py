@@ -51,10 +51,8 @@ def latency_bounds(design: Design) -> LatencyBounds:
 
     flop_time, byte_time = 1.0 / _peak(design, serving), 1.0 / design.system.accelerator.memory.bandwidth
     single_pass = pass_of(single, 1.0)  # reads only the experts of its own tokens
-    weights_time, cache_time = (
-        byte_time * _bytes(single_pass.other_operators),
-        byte_time * _bytes([single_pass.attention]),
-    )
+    weights_time = byte_time * _bytes(single_pass.other_operators)
+    cache_time = byte_time * _bytes([single_pass.attention])
     later_tokens = requests.output_tokens - 1.0
     decode_steps = later_tokens / (1.0 + serving.drafts)
     requests_per_step = _requests_per_step(design, stage, requests, serving)

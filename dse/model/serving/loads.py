@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from dse.model.choice import select
 from dse.model.serving.arrivals import arrivals_in_flight, open_loop_state
 from dse.model.serving.intake import output_tokens_per_step
 from dse.model.serving.memory import KvCapacity
@@ -27,24 +28,9 @@ def static_batches(
         waves: count of batches.
     """
     batch_time = prompt + (requests.output_tokens - 1.0) * decode.total
+    waiting = 0.5 * (waves - 1.0) * batch_time
     return SteadyState(
-        decode=decode,
-        prefill=0.0,
-        preempted=0.0,
-        median=decode.total,
-        waiting=0.5 * (waves - 1.0) * batch_time,
-        wait_in_slot=0.5 * (waves - 1.0) * batch_time,
-        prompt=prompt,
-        rate=batch / batch_time,
-        running=batch,
-        mixed=0.0,
-        decoding=batch,
-        arrival_step_time=0.0,
-        prompt_time=0.0,
-        extra_prompt_time=0.0,
-        sequence_time=0.0,
-        prompts_per_step=1.0,
-        steps_per_prompt=1.0,
+        decode, decode.total, waiting, waiting, prompt, batch / batch_time, running=batch, decoding=batch
     )
 
 
@@ -63,10 +49,8 @@ def rank_steady_state(rank: Rank, ranks: Scalar, kv: KvCapacity) -> tuple[Steady
         arrivals = arrivals_in_flight(rank, ranks, limit)
         requests_in_flight = jnp.where(load == float(Load.rate), arrivals.in_flight, requests_in_flight)
     # With fewer requests than ranks, each rank serves one at a time and is idle otherwise.
-    busy_share, requested = (
-        jnp.where(is_offline, 1.0, jnp.minimum(requests_in_flight, 1.0)),
-        jnp.maximum(requests_in_flight, 1.0),
-    )
+    busy_share = jnp.where(is_offline, 1.0, jnp.minimum(requests_in_flight, 1.0))
+    requested = jnp.maximum(requests_in_flight, 1.0)
     rank_queue = requests.queue / ranks
     queue_length = jnp.where(is_offline & (requests.queue > 0.0), rank_queue, jnp.inf)
     running = jnp.minimum(jnp.where(is_offline, jnp.maximum(queue_length, 1.0), requested), limit)
@@ -84,15 +68,8 @@ def rank_steady_state(rank: Rank, ranks: Scalar, kv: KvCapacity) -> tuple[Steady
         steps.prompt_part_ratio * steps.mixed_time * (1.0 + (steps.prompt_parts - 1.0) / rank.stage.design.mapping.pp)
     )
     tokens_per_step = output_tokens_per_step(rank.serving)
-    static_state = static_batches(
-        requests, running, prompt_time, EngineStepTime(*(part / tokens_per_step for part in steps.decode)), waves
-    )
-
-    def choose(a: Scalar, b: Scalar) -> Scalar:
-        return jnp.where(is_batch, a, b)
-
-    decode = EngineStepTime(*map(choose, static_state.decode, continuous.decode))
-    state = SteadyState(decode, *map(choose, static_state[1:], continuous[1:]))
+    static_state = static_batches(requests, running, prompt_time, steps.decode.per(tokens_per_step), waves)
+    state = select(is_batch, static_state, continuous)
     busy_share = busy_share / (
         1.0
         + state.rate
@@ -105,10 +82,7 @@ def rank_steady_state(rank: Rank, ranks: Scalar, kv: KvCapacity) -> tuple[Steady
         open_loop = open_loop_state(requests, rank.serving, state, arrivals, limit)
         is_open = load == float(Load.rate)
         utilisation = jnp.where(is_open, arrivals.utilisation, 1.0)
-        state = SteadyState(
-            EngineStepTime(*state.decode),
-            *(jnp.where(is_open, a, b) for a, b in zip(open_loop.steady_state[1:], state[1:], strict=True)),
-        )
+        state = select(is_open, open_loop.steady_state, state)._replace(decode=state.decode)
         busy_share = jnp.where(is_open, open_loop.busy_share, busy_share)
     state = _with_preemption(state, rank, kv)
     return state, _phases(rank, state, steps, is_batch, busy_share), utilisation
@@ -153,9 +127,7 @@ def _phases(rank: Rank, state: SteadyState, steps: EngineSteps, is_batch: Scalar
     mixed = steps.batch._replace(sequences=mixed_sequences / parts, prompt=steps.batch.prompt / parts, padding=0.0)
     computed_tokens = requests.prompt_tokens * (1.0 - requests.prefix_share)
     return Phases(
-        decode=EnginePhase(
-            decode, passes, EngineStepTime(*(part * tokens_per_step for part in state.decode)), steps.clocks[0]
-        ),
+        decode=EnginePhase(decode, passes, state.decode.scaled(tokens_per_step), steps.clocks[0]),
         mixed=EnginePhase(mixed, parts, steps.with_prompts, steps.clocks[1]),
         decode_steps=1.0 / jnp.maximum(state.decoding * tokens_per_step, 1e-6),
         chunks=computed_tokens / jnp.maximum(steps.batch.prompt * requests.output_tokens, 1e-6),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 
 from dse.model.choice import plus
-from dse.model.machine.operator_energy import phase_energy
+from dse.model.machine.operator_energy import PassJoules, phase_energy
 from dse.model.serving.nano_batches import SINGLE_BATCH, nano_batch, nano_batches_of
 from dse.model.serving.stage_pass import stage_pass
 from dse.model.serving.step import EngineStepTime, far_energy
@@ -15,19 +13,6 @@ from dse.model.serving.work import Stage, step_work
 from dse.model.work.batch import Batch
 from dse.model.work.ledger import scale_record
 from dse.types import Engine, Scalar, Serving
-
-
-class PassJoules(NamedTuple):
-    """Joules per device and pass of a stage: cores, last-level cache, memory and links."""
-
-    cores: Scalar
-    cache: Scalar
-    memory: Scalar
-    network: Scalar
-
-    def excess_over(self, other: PassJoules) -> PassJoules:
-        """Return the excess over another pass by part, J, each at least 0."""
-        return PassJoules(*(jnp.maximum(a - b, 0.0) for a, b in zip(self, other, strict=True)))
 
 
 def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> PassJoules:
@@ -39,8 +24,9 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
     work = step_work(stage, ranks, serving, part, engine, is_mean=True)
     joules = phase_energy(stage_pass(stage, work, part).phase, stage.design)
     link_joules = plus(joules.network, far_energy(stage, serving, part))
-    scale = engine.kernel_energy
-    total = PassJoules(scale * joules.cores, scale * joules.cache, scale * joules.memory, link_joules)
+    total = PassJoules(
+        *(engine.kernel_energy * part for part in (joules.cores, joules.cache, joules.memory)), link_joules
+    )
     return total if nano is SINGLE_BATCH else scale_record(nano.nano_batches, total)
 
 

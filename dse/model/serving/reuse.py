@@ -179,11 +179,9 @@ def with_shared_prefixes(kv: KvCapacity, reuse: Reuse) -> KvCapacity:
         kv: capacity for sequences with one prefix.
         reuse: their prefixes.
     """
-    prefix_and_cache_bytes, groups, n = (
-        kv.sequences * kv.bytes_per_sequence + kv.prefix,
-        popularity(reuse),
-        kv.sequences,
-    )
+    prefix_and_cache_bytes = kv.sequences * kv.bytes_per_sequence + kv.prefix
+    groups = popularity(reuse)
+    n = kv.sequences
     for _ in range(ROUNDS):
         distinct_prefixes = sum(count * -jnp.expm1(-n * share) for count, share in groups)
         n = prefix_and_cache_bytes / (kv.bytes_per_sequence + kv.prefix * distinct_prefixes / jnp.maximum(n, 1.0))

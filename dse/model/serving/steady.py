@@ -24,22 +24,22 @@ class SteadyState(NamedTuple):
     """Latencies in seconds and load of one data-parallel rank in steady state."""
 
     decode: EngineStepTime  # time per output token in steps without prompts
-    prefill: Scalar  # added to it by prompts of other requests
-    preempted: Scalar  # added to it by preemption for memory
     median: Scalar  # inter-token latency, median
     waiting: Scalar  # queueing part of the time to first token
     wait_in_slot: Scalar  # queueing part once the request has a slot
     prompt: Scalar  # prefill part of it
     rate: Scalar  # requests/s
     running: Scalar  # concurrent sequences: decoding, or with a prompt to compute
-    mixed: Scalar  # share of steps with prompts
     decoding: Scalar  # sequences per decode step
-    arrival_step_time: Scalar  # time of the step in which a request arrives, s; 0 where it waits for none
-    prompt_time: Scalar  # time that a prompt adds to the steps of others, s
-    extra_prompt_time: Scalar  # time that one more prompt adds to a step that has some, s
-    sequence_time: Scalar  # time that a sequence adds to a decode step, s
-    prompts_per_step: Scalar  # prompts that fit into a step
-    steps_per_prompt: Scalar  # below 1 where a mean step has several
+    prefill: Scalar = 0.0  # added to the time per output token by prompts of other requests
+    preempted: Scalar = 0.0  # added to it by preemption for memory
+    mixed: Scalar = 0.0  # share of steps with prompts
+    arrival_step_time: Scalar = 0.0  # time of the step in which a request arrives, s; 0 where it waits for none
+    prompt_time: Scalar = 0.0  # time that a prompt adds to the steps of others, s
+    extra_prompt_time: Scalar = 0.0  # time that one more prompt adds to a step that has some, s
+    sequence_time: Scalar = 0.0  # time that a sequence adds to a decode step, s
+    prompts_per_step: Scalar = 1.0  # prompts that fit into a step
+    steps_per_prompt: Scalar = 1.0  # below 1 where a mean step has several
     variation: Scalar = 1.0  # squared coefficient of variation of the time between arrivals
     wait_fraction: Scalar = 1.0  # share of requests that wait for a slot, where any do
 
@@ -120,9 +120,8 @@ class EngineSteps(NamedTuple):
 
         The lower limit is half of the mixed step of all sequences; a separate prefill step keeps its length.
         """
-        increment = jnp.maximum(
-            self.mixed_time - self.decode_time(self.mixed_sequences), 0.0
-        )  # as no step is for its prompts shorter
+        # No step is for its prompts shorter.
+        increment = jnp.maximum(self.mixed_time - self.decode_time(self.mixed_sequences), 0.0)
         added = jnp.where(self.separate_prefill, -self.decode.total, increment)
         return added, jnp.where(self.separate_prefill, 1.0, 0.5) * self.mixed_time
 
@@ -211,11 +210,8 @@ def continuous_batching(
     requests, serving = rank.requests, rank.serving
     tokens_per_step = output_tokens_per_step(serving)
     intake, steps = engine_steps(rank, running, at_once)
-    computed_tokens, prompt_tokens, answer_steps, full_step_tokens, saturating_sequences, is_separate = (
-        *intake[:4],
-        intake.saturating_sequences,
-        serving.mixed <= 0.0,
-    )
+    computed_tokens, prompt_tokens, answer_steps, full_step_tokens, *_ = intake
+    saturating_sequences, is_separate = intake.saturating_sequences, serving.mixed <= 0.0
     # A decoding request meets itself and the others that decode; only the prompts of others delay it.
     other_share = (running - 1.0) / running
     offline = requests.load == float(Load.offline)
@@ -234,11 +230,9 @@ def continuous_batching(
         shared_work_share=shared_work_share,
     )
     decode_steps = (requests.output_tokens - 1.0) / tokens_per_step
-    decoding, single_step_time, steps_in_engine = (
-        0.5 * running,
-        steps.decode_time(1.0),
-        jnp.where(is_separate, answer_steps, decode_steps),
-    )
+    decoding = 0.5 * running
+    single_step_time = steps.decode_time(1.0)
+    steps_in_engine = jnp.where(is_separate, answer_steps, decode_steps)
     own_prompt_steps: Scalar = 0.0
     idle_steps: Scalar = 0.0
     delay_ratio: Scalar = 0.0
@@ -247,10 +241,8 @@ def continuous_batching(
         state = _iterate(
             steps, intake, single_step_time + other_sequences * steps.sequence_time, other_sequences, arrivals_waiting
         )
-        own_prompt_steps, idle_steps = (
-            state.own_prompt_time / state.mean_step_time,
-            0.5 * arrivals_waiting * _admission_interval(serving, state) / state.mean_step_time,
-        )
+        own_prompt_steps = state.own_prompt_time / state.mean_step_time
+        idle_steps = 0.5 * arrivals_waiting * _admission_interval(serving, state) / state.mean_step_time
         work_ratio = (steps_in_engine + own_prompt_steps + idle_steps) / answer_steps
         delay_ratio = _waiting_ratio(
             running * filled_share, work_ratio, backlog_steps * decoding * state.mixed_step_time / state.mean_step_time
@@ -270,9 +262,8 @@ def continuous_batching(
     idle_time = mean_step_time * (jnp.where(is_separate, gap, 0.0) + idle_steps + answer_steps * delay_ratio) + (
         mean_step_time * own_prompt_steps - state.own_prompt_time
     )
-    not_decoding = decoding * (
-        (own_prompt_steps + idle_steps - jnp.where(is_separate, 0.0, gap)) / answer_steps + delay_ratio
-    )  # running - decoding
+    waiting_steps = own_prompt_steps + idle_steps - jnp.where(is_separate, 0.0, gap)
+    not_decoding = decoding * (waiting_steps / answer_steps + delay_ratio)  # running - decoding
     # Full load with separate prefill: all prompts and decode steps in turn, less the working time of a request.
     turn_time = (
         gap * steps.decode.total
@@ -292,9 +283,8 @@ def continuous_batching(
     )
     rate = (running + waiting) / (working_time + request_time + waiting_time)
     steady_state = SteadyState(
-        decode=EngineStepTime(*(part / tokens_per_step for part in decode_step)),
+        decode=decode_step.per(tokens_per_step),
         prefill=state.prompt_delay / tokens_per_step,
-        preempted=0.0,
         median=jnp.where(
             is_separate,
             decode_step.total,

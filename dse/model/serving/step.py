@@ -47,9 +47,9 @@ class EngineStepTime(NamedTuple):
         """Return the time by part, each times ``factor``."""
         return EngineStepTime(*(factor * part for part in self))
 
-    def plus(self, other: EngineStepTime, weight: Scalar) -> EngineStepTime:
-        """Return the sum by part of this time and ``weight`` times ``other``."""
-        return EngineStepTime(*(a + weight * b for a, b in zip(self, other, strict=True)))
+    def per(self, count: Scalar) -> EngineStepTime:
+        """Return the time by part, each divided by ``count``."""
+        return EngineStepTime(*(part / count for part in self))
 
 
 def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> EngineStepTime:
@@ -68,8 +68,7 @@ def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, b
     stages = stage.design.mapping.pp
     stage_batch = split_batch(batch, stages)
     work = step_work(stage, ranks, serving, nano_batch(stage, stage_batch), engine)
-    stage_step = stage_time(stage, serving, engine, work, stage_batch)
-    return EngineStepTime(*(stages * part for part in stage_step))
+    return stage_time(stage, serving, engine, work, stage_batch).scaled(stages)
 
 
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> EngineStepTime:

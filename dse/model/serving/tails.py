@@ -213,20 +213,16 @@ def output_token(
     independent of the step time, all of it where it hardly changes. Who arrives meanwhile slows a request down twice,
     by a prompt and for the rest of the time as a sequence, which adds a covariance.
     """
-    p, decode_step, answers = (
-        state.extra_prompt_time,
-        state.decode.total * tokens_per_step,
-        value_or(requests.answer_spread, 0.0) ** 2,
-    )
+    p = state.extra_prompt_time
+    decode_step = state.decode.total * tokens_per_step
+    answers = value_or(requests.answer_spread, 0.0) ** 2
     rho = jnp.minimum(state.rate * p, 0.9)
     lengths = 1.0 + requests.length_spread * requests.length_spread
     length_variance = p * p * (lengths - 1.0 + state.variation) * (1.0 + answers)
     prompt_variance = length_variance * state.rate * decode_step / ((1.0 - rho) ** 3 * answer_steps)
-    variance_share, prompt_time, sequence_time = (
-        1.0 - (1.0 - other_decoding.step_time_share) / 3.0,
-        p / answer_steps,
-        state.sequence_time,
-    )
+    variance_share = 1.0 - (1.0 - other_decoding.step_time_share) / 3.0
+    prompt_time = p / answer_steps
+    sequence_time = state.sequence_time
     sequence_variance = (
         other_decoding.variance * sequence_time * (variance_share * sequence_time + prompt_time) / (1.0 - rho) ** 2
     )

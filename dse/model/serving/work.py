@@ -129,20 +129,10 @@ def forward_of(design: Design) -> Design:
     mapping = dataclasses.replace(
         design.mapping,
         dp=ranks,
-        cp=1.0,
-        micro_batch=1.0,
-        virtual_stages=1.0,
-        recompute=0.0,
-        zero_stage=0.0,
-        sequence_parallel=0.0,
-        dp_replicate=1.0,
-        offload_weights=0.0,
-        offload_activations=0.0,
-        offload_optimizer=0.0,
-        sharding=None,
-        tiers=None,
-        context=None,
-        schedule=None,
+        **dict.fromkeys(("cp", "micro_batch", "virtual_stages", "dp_replicate"), 1.0),
+        **dict.fromkeys(("recompute", "zero_stage", "sequence_parallel"), 0.0),
+        **dict.fromkeys(("offload_weights", "offload_activations", "offload_optimizer"), 0.0),
+        **dict.fromkeys(("sharding", "tiers", "context", "schedule")),
     )
     if mapping.experts is not None:
         width = width_split(mapping.tp, mapping.experts.ep, mapping.experts.etp)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dse.model.choice import max_prefer_first, nothing, plus, times
@@ -45,8 +46,7 @@ class LayerTime(NamedTuple):
     @property
     def total(self) -> Scalar:
         """Sum of the parts."""
-        exchanged = plus(self.tensor_parallel, self.expert_parallel)
-        return plus(self.forward, self.backward, self.recompute, exchanged, self.context_parallel, self.offload)
+        return plus(*self)
 
     @property
     def messages(self) -> Scalar:
@@ -113,10 +113,8 @@ def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
     def mean(a: Scalar, b: Scalar) -> Scalar:
         return 0.0 if nothing(a) and nothing(b) else a + share * (b - a)
 
-    time = LayerTime(*map(mean, usual.time, first.time))
-    passes = LayerPasses(*map(mean, usual.passes, first.passes))
-    forward, backward = mean(usual.forward, first.forward), mean(usual.backward, first.backward)
-    return LayerRun(time, forward, backward, mean(usual.update, first.update), passes)
+    run: LayerRun = jax.tree.map(mean, usual, first)
+    return run
 
 
 def _run_layer(
@@ -151,26 +149,15 @@ def _run_layer(
     launches = host_passes(design, layout) * design.software.host_time
     last_pass = backward_pass + jnp.maximum(launches - forward_pass - backward_pass, 0.0)
     update = exposed_update(swaps, last_pass, passes.memory_backward)
-    time = LayerTime(
-        forward=passes.forward,
-        backward=passes.backward,
-        recompute=passes.recompute,
-        tensor_parallel=dense.total,
-        expert_parallel=experts.total,
-        context_parallel=context.total,
-        offload=exposed_forward + exposed_backward,
-    )
+    offload, messages_by_dimension = exposed_forward + exposed_backward, (dense, experts, context)
+    exposed_totals = (exposed_time.total for exposed_time in messages_by_dimension)
+    time = LayerTime(passes.forward, passes.backward, passes.recompute, *exposed_totals, offload)
     free_forward = jnp.maximum(forward_pass - exposed.across_forward, 0.0)
     free_backward = jnp.maximum(backward_pass - exposed.across_backward, 0.0)
     by_pass = LayerPasses(
-        forward=forward_pass + exposed_forward,
-        weight_gradient=passes.weight_gradient,
-        tensor_forward=dense.forward,
-        tensor_backward=dense.backward,
-        experts_forward=experts.forward,
-        experts_backward=experts.backward,
-        context_forward=context.forward,
-        context_backward=context.backward,
+        forward_pass + exposed_forward,
+        passes.weight_gradient,
+        *(seconds for exposed_time in messages_by_dimension for seconds in exposed_time[:2]),
     )
     return LayerRun(time, free_forward, free_backward, trained * update, by_pass)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import min_prefer_first
 from dse.model.layout import Layout
-from dse.model.machine.operator_energy import phase_energy
+from dse.model.machine.operator_energy import Joules, PassJoules, phase_energy, repeated_demand
 from dse.model.machine.power import (
     Demand,
     at_clock,
@@ -18,7 +18,6 @@ from dse.model.machine.power import (
     clock_ratio,
     clock_under_limit,
     power_limit,
-    repeated_demand,
 )
 from dse.model.machine.rates import reciprocal
 from dse.model.steps.layer import LayerTime, host_launches, layer_time
@@ -52,26 +51,30 @@ class SolvedClock(NamedTuple):
     violates_limit: Any  # whether no clock meets the limit
 
 
-def split_demand(accelerator: Accelerator, nominal_time: Scalar, slow_time: Scalar, demand: Demand) -> Demand:
-    """Return ``demand`` with its seconds split into core, other and memory time by their slope by the clock.
+def repeated_work(
+    accelerator: Accelerator, energy: Joules | PassJoules, nominal_time: Scalar, slow_time: Scalar, active: Scalar
+) -> Demand:
+    """Return the demand of repeated work, with its seconds split into core, other and memory time by their slope.
+
+    Its memory time is at most that in which device memory at its bandwidth moves its bytes.
 
     Args:
         accelerator: at its nominal clock.
+        energy: J of the work.
         nominal_time: seconds of the work at that clock.
         slow_time: seconds at :data:`SLOW_CLOCK` times that clock.
-        demand: energy and other fields of the demand; its memory time is an upper limit.
+        active: share of the cores' time with work.
     """
-    knee = accelerator.memory.bandwidth * reciprocal(accelerator.power.feed)
-    memory = jnp.minimum(demand.memory_time, nominal_time)
+    power, bandwidth = accelerator.power, accelerator.memory.bandwidth
+    knee = bandwidth * reciprocal(power.feed)
+    reading_time = energy.memory / jnp.maximum(power.memory_energy, 1e-18) * reciprocal(bandwidth)
+    memory = jnp.minimum(reading_time, nominal_time)
     starved = memory * jnp.maximum(knee / SLOW_CLOCK - 1.0, 0.0)
     core = jnp.clip((slow_time - nominal_time - starved) / (1.0 / SLOW_CLOCK - 1.0), 0.0, nominal_time)
     other = nominal_time - core
-    return demand._replace(core_time=core, other_time=other, memory_time=jnp.minimum(memory, other), knee=knee)
-
-
-def reading_time(joules: Scalar, accelerator: Accelerator) -> Scalar:
-    """Return the seconds in which device memory at its bandwidth moves the bytes that take ``joules`` J."""
-    return joules / jnp.maximum(accelerator.power.memory_energy, 1e-18) * reciprocal(accelerator.memory.bandwidth)
+    return repeated_demand(energy, nominal_time, power)._replace(
+        core_time=core, other_time=other, memory_time=jnp.minimum(memory, other), knee=knee, active=active
+    )
 
 
 def limited_clock(accelerator: Accelerator, measured_time: Scalar, nominal: Demand) -> SolvedClock:
@@ -129,11 +132,8 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> DesignAtClock
     layer_seconds = jnp.maximum(nominal_layer.total, 1e-12)
     active = nominal_layer.working(power.polling) / layer_seconds
     energy = phase_energy(layer_phase(design, layout, work), design)
-    reading = reading_time(energy.memory, accelerator)
-    demand_energy = repeated_demand(energy, layer_seconds, power)._replace(
-        active=active, host_time=host_launches(design, layout), memory_time=reading
-    )
-    demand = split_demand(accelerator, layer_seconds, layer(SLOW_CLOCK).total, demand_energy)
+    demand = repeated_work(accelerator, energy, layer_seconds, layer(SLOW_CLOCK).total, active)
+    demand = demand._replace(host_time=host_launches(design, layout))
     limited_ratio, sold_ratio, violates_limit = limited_clock(accelerator, layer_seconds, demand)
     slower_design = with_accelerator(design, at_clock(accelerator, limited_ratio / sold_ratio))
     return DesignAtClock(slower_design, limited_ratio, is_above_nominal | violates_limit)

@@ -49,21 +49,7 @@ class StepTime(NamedTuple):
     @property
     def total(self) -> Scalar:
         """Sum of the parts."""
-        exchanged = plus(self.tensor_parallel, self.expert_parallel)
-        return plus(
-            self.forward,
-            self.backward,
-            self.recompute,
-            self.embedding_and_head,
-            self.host,
-            exchanged,
-            self.context_parallel,
-            self.bubble,
-            self.pipeline_parallel,
-            self.data_parallel,
-            self.optimizer,
-            self.offload,
-        )
+        return plus(*self)
 
     @property
     def messages(self) -> Scalar:
@@ -157,7 +143,7 @@ def pipeline_waits(
     hidden_per_stage = times(layout.layers, hidden)
     return PipelineWaits(
         bubble=pipeline.named_bubble_time(m, interval.stages, pass_time(run), n, hidden_per_stage),
-        sends=pipeline.named_sends(m, n, overlap),
+        sends=pipeline.exposed_sends(m.pp, m.virtual_stages, n, jnp.maximum(overlap, pipeline.pairs_passes(m))),
         unpaired=times(jnp.minimum(pipeline.unpaired_micro_batches(m), n), hidden_per_stage),
     )
 
@@ -174,10 +160,8 @@ def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
     DualPipe runs the messages of a forward and of a backward in parallel with the compute of the other (DeepSeek-V3
     report 2024, figure 4), whose cores their kernels share.
     """
-    message_time, pairing = (
-        run.passes.experts_forward + run.passes.experts_backward,
-        pipeline.pairs_passes(design.mapping),
-    )
+    message_time = run.passes.experts_forward + run.passes.experts_backward
+    pairing = pipeline.pairs_passes(design.mapping)
     if nothing(message_time) or nothing(pairing):
         return 0.0
     compute = run.time.forward + run.time.backward + run.time.recompute

@@ -82,7 +82,8 @@ def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: 
     probabilities = value_stored + dropout * act * square
     statistics = 4.0 * batch * queries  # one fp32 log-sum-exp per row
     flash_stored = qk_stored + value_stored + statistics
-    eager = layout.eager
+    softmax_bytes = 2.0 * act + layout.eager * EAGER_FORWARD, 3.0 * act + layout.eager * EAGER_BACKWARD
+    masked, mask = 2.0 * act + MASK_BYTES, MASK_BYTES * square
     # After an exchange of heads, a rank has the queries of all ranks of the exchange; each document is a sequence of
     # its own.
     exchange_size, n_documents = layout.context.head_exchange.size, documents_per_sequence(w)
@@ -99,26 +100,8 @@ def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: 
     flash = flash._replace(retained_share=1.0 - value_or(design.software.keeps_products, 0.0))
     return [
         batched_matmul("attention_scores", Products(batch, queries, w.seq_len, w.head_dim), e, qk_stored, unfused),
-        elementwise(
-            "attention_softmax",
-            square,
-            2.0 * act + eager * EAGER_FORWARD,
-            3.0 * act + eager * EAGER_BACKWARD,
-            act * square,
-            flops=SOFTMAX,
-            present=unfused,
-            core=True,
-        ),
-        elementwise(
-            "attention_dropout",
-            square,
-            2.0 * act + MASK_BYTES,
-            2.0 * act + MASK_BYTES,
-            MASK_BYTES * square,
-            flops=DROPOUT,
-            present=unfused * dropout,
-            core=True,
-        ),
+        elementwise("attention_softmax", square, *softmax_bytes, act * square, SOFTMAX, unfused, core=True),
+        elementwise("attention_dropout", square, masked, masked, mask, DROPOUT, unfused * dropout, core=True),
         batched_matmul("attention_context", Products(batch, queries, value_dim, w.seq_len), e, probabilities, unfused),
         flash,
         ring_sums(flash_batch * flash_queries * mean_dim, kv_batch / flash_batch, steps, act, layout.flash),
@@ -131,14 +114,5 @@ def ring_sums(queries: Scalar, keys: Scalar, steps: Scalar, element_bytes: Scala
     Forward outputs of ``queries`` elements; backward the gradients of queries, keys and values, the latter two of
     ``keys queries`` elements each. A sum reads both operands and writes one.
     """
-    a_sum = 3.0 * element_bytes
-    return elementwise(
-        "ring_sums",
-        (steps - 1.0) * queries,
-        a_sum,
-        a_sum * (1.0 + 2.0 * keys),
-        0.0,
-        flops=RESCALED,
-        present=present * jnp.minimum(steps - 1.0, 1.0),
-        core=True,
-    )
+    elements, a_sum, present = (steps - 1.0) * queries, 3.0 * element_bytes, present * jnp.minimum(steps - 1.0, 1.0)
+    return elementwise("ring_sums", elements, a_sum, a_sum * (1.0 + 2.0 * keys), 0.0, RESCALED, present, core=True)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import required, times, value_or, where_on
+from dse.model.choice import required, times, where_on
 from dse.model.formats import trait
 from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
 from dse.model.recipes import Block
 from dse.model.work.messages import members_copied
-from dse.model.work.operators import ACTIVATION, SOFTMAX, CastElements, Flops, casts, elementwise, linear, matmul_work
-from dse.types import AllToAll, Design, Element, Operator, OperatorKind, Recompute, Scalar
+from dse.model.work.operators import (
+    SOFTMAX,
+    CastElements,
+    FeedForwardShape,
+    FeedForwardStored,
+    Flops,
+    casts,
+    elementwise,
+    feed_forward_operators,
+    linear,
+)
+from dse.types import AllToAll, Design, Operator, OperatorKind, Recompute, Scalar
 
 #: Bytes stored by a router: probability and mask per token and expert, index and weight per routed row.
 PROBABILITY_BYTES, ROUTE_BYTES = 5.0, 12.0
@@ -18,36 +28,6 @@ PROBABILITY_BYTES, ROUTE_BYTES = 5.0, 12.0
 #: Reads and writes per output of biased experts, forward and backward: the bias times the router's weight is written,
 #: read and added, and the parts of the experts are joined; the gradient is weighted, and summed over rows and columns.
 BIAS_PASSES = (6.0, 4.0)
-
-
-def grouped_linear(
-    name: str,
-    rows: Scalar,
-    outputs: Scalar,
-    inputs: Scalar,
-    groups: Scalar,
-    element: Element,
-    stored: Scalar,
-    recomputed_from: int,
-    not_stored_from: int,
-) -> Operator:
-    """Return the operator of the linear layers of ``groups`` experts in one kernel, each with an equal share of rows.
-
-    Tiles are rounded per group, and the depth of a weight gradient is the rows of its group.
-    """
-    group_rows = rows / groups
-    backward = matmul_work(inputs, outputs, group_rows, groups, element)
-    accumulate = (2.0 * element.gradient - element.activation) * groups * inputs * outputs
-    return Operator(
-        name,
-        OperatorKind.grouped,
-        forward=matmul_work(group_rows, outputs, inputs, groups, element),
-        input_gradient=matmul_work(group_rows, inputs, outputs, groups, element),
-        weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
-        stored=stored,
-        recomputed_from=recomputed_from,
-        not_stored_from=not_stored_from,
-    )
 
 
 def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
@@ -59,57 +39,17 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
         stored: bytes that the layer stores of its input.
     """
     w, experts, mixture = design.workload, layout.experts, required(design.workload.experts, "workload.experts")
-    norms, inner, block = EXPERT_LEVELS
+    norms, _, block = EXPERT_LEVELS
     e = layout.element
     tokens, stored_per_element = layout.norm_tokens, design.software.activation_output_kept * e.stored_input
-    router_elements = tokens * mixture.n_experts
-    shared, has_shared = jnp.maximum(experts.shared, 1.0), experts.has_shared
-    shared_rows = layout.tokens * shared
+    router_elements, kind = tokens * mixture.n_experts, OperatorKind.matrix_16
+    routes = PROBABILITY_BYTES * router_elements + ROUTE_BYTES * experts.rows
+    shared = FeedForwardShape(layout.tokens, jnp.maximum(experts.shared, 1.0), present=experts.gathers)
     return [
-        linear(
-            "router",
-            tokens,
-            mixture.n_experts,
-            w.hidden,
-            e.sixteen_bit(),
-            stored,
-            OperatorKind.matrix_16,
-            recomputed_from=block,
-            not_stored_from=norms,
-        ),
-        elementwise(
-            "routing",
-            router_elements,
-            8.0,
-            12.0,
-            PROBABILITY_BYTES * router_elements + ROUTE_BYTES * experts.rows,
-            flops=SOFTMAX,
-            recomputed_from=block,
-            not_stored_from=block,
-        ),
+        linear("router", tokens, mixture.n_experts, w.hidden, e.sixteen_bit(), stored, kind, levels=(block, norms)),
+        elementwise("routing", router_elements, 8.0, 12.0, routes, SOFTMAX, levels=(block, block)),
         *routed_operators(design, layout, experts),
-        linear(
-            "shared_up",
-            layout.tokens,
-            (1.0 + w.gated) * shared,
-            w.hidden,
-            e,
-            0.0,
-            present=has_shared,
-            recomputed_from=inner,
-        ),
-        activation("shared_activation", shared_rows, layout, 1.0 + w.gated, has_shared),
-        linear(
-            "shared_down",
-            layout.tokens,
-            w.hidden,
-            shared,
-            e,
-            stored_per_element * shared_rows,
-            present=has_shared,
-            recomputed_from=block,
-            not_stored_from=norms,
-        ),
+        *feed_forward_operators("shared", shared, design, layout, FeedForwardStored(0.0, stored_per_element)),
     ]
 
 
@@ -122,49 +62,18 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     Without a backward rows are narrow on the way there (:func:`expert_quantization`).
     """
     w, e, act = design.workload, layout.element, layout.element.activation
-    norms, inner, block = EXPERT_LEVELS
-    gate, stored_per_element = 1.0 + w.gated, design.software.activation_output_kept * e.stored_input
+    block, gate = Recompute.expert_block, 1.0 + w.gated
     dispatch_bytes = where_on(w.backward, act, e.operand)
     permute_bytes = unfused_cost(design, (dispatch_bytes + act) * permuted_rows(design, layout, experts))
     forward, backward = (unfused_cost(design, passes * act) for passes in BIAS_PASSES)
+    outputs, biased = experts.rows * (gate * experts.ffn + w.hidden), required(w.experts, "workload.experts").biased
+    shape = FeedForwardShape(experts.rows, experts.ffn, experts.local, kernel_bytes=unfused_cost(design, act))
+    output_bytes = design.software.activation_output_kept * e.stored_input
+    stored = FeedForwardStored(e.stored_input * experts.rows * w.hidden, output_bytes, block)
     return [
-        elementwise(
-            "permute", w.hidden, permute_bytes, permute_bytes, 0.0, flops=Flops(0.0, 0.0), recomputed_from=block
-        ),
-        grouped_linear(
-            "experts_up",
-            experts.rows,
-            gate * experts.ffn,
-            w.hidden,
-            experts.local,
-            e,
-            e.stored_input * experts.rows * w.hidden,
-            recomputed_from=inner,
-            not_stored_from=block,
-        ),
-        activation(
-            "experts_activation", experts.rows * experts.ffn, layout, gate, element_bytes=unfused_cost(design, act)
-        ),
-        grouped_linear(
-            "experts_down",
-            experts.rows,
-            w.hidden,
-            experts.ffn,
-            experts.local,
-            e,
-            stored_per_element * experts.rows * experts.ffn,
-            recomputed_from=block,
-            not_stored_from=norms,
-        ),
-        elementwise(
-            "experts_bias",
-            experts.rows * (gate * experts.ffn + w.hidden),
-            forward,
-            backward,
-            0.0,
-            present=required(w.experts, "workload.experts").biased,
-            recomputed_from=block,
-        ),
+        elementwise("permute", w.hidden, permute_bytes, permute_bytes, 0.0, Flops(0.0, 0.0), levels=(block, 0)),
+        *feed_forward_operators("experts", shape, design, layout, stored),
+        elementwise("experts_bias", outputs, forward, backward, 0.0, present=biased, levels=(block, 0)),
     ]
 
 
@@ -182,40 +91,6 @@ def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scal
     return jnp.where(is_sent, pairwise, received_rows + experts.rows)
 
 
-def activation(
-    name: str,
-    elements: Scalar,
-    layout: Layout,
-    gate: Scalar,
-    present: Scalar = 1.0,
-    element_bytes: Scalar | None = None,
-) -> Operator:
-    """Return the operator of the activation function on ``elements`` and their gate, both stored.
-
-    Args:
-        name: of the operator.
-        elements: outputs.
-        layout: sizes on one device.
-        gate: columns per output.
-        present: share of layers that have it.
-        element_bytes: bytes per element, by default those of an activation.
-    """
-    act, chain = layout.element.activation, 1.0 + (1.0 - layout.fused)
-    element_bytes = value_or(element_bytes, act)
-    forward, backward = element_bytes * (gate + 1.0) * chain, element_bytes * (2.0 * gate + 1.0) * chain
-    return elementwise(
-        name,
-        elements,
-        forward,
-        backward,
-        act * gate * elements,
-        flops=ACTIVATION,
-        present=present,
-        recomputed_from=Recompute.norms,
-        not_stored_from=Recompute.expert_inner,
-    )
-
-
 def expert_quantization(design: Design, layout: Layout) -> Operator:
     """Return the operator of all casts to narrow operands in a layer: attention, shared expert and routed rows.
 
@@ -224,7 +99,7 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     """
     w, experts = design.workload, layout.experts
     gate = 1.0 + w.gated
-    shared = experts.has_shared * w.hidden
+    shared = experts.gathers * w.hidden
     inputs = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
     outputs = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
     rows = unfused_cost(design, experts.rows)

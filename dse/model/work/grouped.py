@@ -14,7 +14,7 @@ from dse.model.choice import nothing, plus, times, value_or
 from dse.model.layout import Layout
 from dse.model.work.attention import causal_pairs, core_operators
 from dse.model.work.batch import Batch
-from dse.model.work.operators import NORM, elementwise, linear
+from dse.model.work.operators import Levels, elementwise, linear, norm
 from dse.types import (
     Design,
     Latent,
@@ -96,19 +96,10 @@ class GroupedAttention:
             layout: sizes on one device.
             stored: bytes of the normalised input.
         """
-        columns = layout.query_width + 2.0 * layout.kv_width
-        stored_ratio = stored_share(design.software, (layout.query_width + layout.kv_width) / columns)
+        columns, hidden, e = layout.query_width + 2.0 * layout.kv_width, self.workload.hidden, layout.element
+        ratio = stored_share(design.software, (layout.query_width + layout.kv_width) / columns)
         return [
-            linear(
-                "qkv",
-                layout.tokens,
-                columns,
-                self.workload.hidden,
-                layout.element,
-                stored,
-                stored_ratio=stored_ratio,
-                not_stored_from=Recompute.norms,
-            ),
+            linear("qkv", layout.tokens, columns, hidden, e, stored, stored_ratio=ratio, levels=(0, Recompute.norms)),
             rotary(self.workload, layout),
         ]
 
@@ -244,12 +235,10 @@ def block_scales(width: Scalar) -> Scalar:
     return jnp.where(width < 2.0, 4.0 / 128.0, 0.0)
 
 
-def rotary(workload: Workload, layout: Layout, recomputed_from: int = 0) -> Operator:
+def rotary(workload: Workload, layout: Layout, levels: Levels = (0, 0)) -> Operator:
     """Return the operator of the rotary embedding of queries and keys per layer and micro-batch."""
-    columns, act = layout.query_width + layout.kv_width, 2.0 * layout.element.activation
-    return elementwise(
-        "rotary", layout.tokens * columns, act, act, 0.0, present=workload.rotary, recomputed_from=recomputed_from
-    )
+    elements, act = layout.tokens * (layout.query_width + layout.kv_width), 2.0 * layout.element.activation
+    return elementwise("rotary", elements, act, act, 0.0, present=workload.rotary, levels=levels)
 
 
 def stored_share(software: Software, every_other: Scalar) -> Scalar:
@@ -336,25 +325,16 @@ class LatentAttention(GroupedAttention):
         keys_up = layout.kv_width + layout.heads * (latent.v_dim - latent.rope_dim)
         up = Recompute.norms  # recomputes norms and up-projections
         q_stored, kv_stored = (act * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
+        rotary_stored = act * tokens * latent.rope_dim
         q_input, kv_input = (e.stored_input * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
-
-        def norm(name: str, rank: Scalar, stored: Scalar, present: Scalar = 1.0) -> Operator:
-            return elementwise(
-                name, tokens * rank, 2.0 * act, 6.0 * act, stored, flops=NORM, present=present, recomputed_from=up
-            )
-
         return [
             linear("q_down", tokens, q_rank, w.hidden, e, 0.0, present=compressed),
-            norm("q_norm", q_rank, q_stored, present=compressed),
-            linear(
-                "q_up", layout.tokens, layout.query_width, q_depth, e, q_input, recomputed_from=up, not_stored_from=up
-            ),
-            linear("kv_down", tokens, latent.kv_rank + latent.rope_dim, w.hidden, e, stored, not_stored_from=up),
-            norm("kv_norm", latent.kv_rank, kv_stored + act * tokens * latent.rope_dim),
-            linear(
-                "kv_up", layout.tokens, keys_up, latent.kv_rank, e, kv_input, recomputed_from=up, not_stored_from=up
-            ),
-            rotary(w, layout, recomputed_from=up),
+            norm("q_norm", tokens * q_rank, act, q_stored, compressed, (up, 0)),
+            linear("q_up", layout.tokens, layout.query_width, q_depth, e, q_input, levels=(up, up)),
+            linear("kv_down", tokens, latent.kv_rank + latent.rope_dim, w.hidden, e, stored, levels=(0, up)),
+            norm("kv_norm", tokens * latent.kv_rank, act, kv_stored + rotary_stored, levels=(up, 0)),
+            linear("kv_up", layout.tokens, keys_up, latent.kv_rank, e, kv_input, levels=(up, up)),
+            rotary(w, layout, (up, 0)),
         ]
 
     def not_stored(self, layout: Layout) -> Scalar:

@@ -83,25 +83,15 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     if not design.workload.trains_all:  # inputs are gathered in the backward for weight gradients
         regathers = 0.0
 
-    def message(name: str, kind: MessageKind, count: Scalar, window: Window, repeated: bool = False) -> Message:
-        return Message(
-            name,
-            kind,
-            Dimension.tensor,
-            Scope.layer,
-            layout.groups.tp,
-            size,
-            count,
-            window=window,
-            repeated=repeated,
-            sums=kind != _ALL_GATHER,
-        )
+    def message(name: str, kind: MessageKind, count: Scalar, window: Window) -> Message:
+        tp, sums = layout.groups.tp, kind is not _ALL_GATHER
+        return Message(name, kind, Dimension.tensor, Scope.layer, tp, size, count, window=window, sums=sums)
 
     forward, gradient = Window.matrix_forward, Window.matrix_weight_gradient
     return [
-        message("forward_all_reduce", _ALL_REDUCE, sums * (1.0 - split), forward, repeated=True),
-        message("forward_all_gather", _ALL_GATHER, gathered_inputs * split, forward, repeated=True),
-        message("forward_reduce_scatter", _REDUCE_SCATTER, sums * split, forward, repeated=True),
+        message("forward_all_reduce", _ALL_REDUCE, sums * (1.0 - split), forward),
+        message("forward_all_gather", _ALL_GATHER, gathered_inputs * split, forward),
+        message("forward_reduce_scatter", _REDUCE_SCATTER, sums * split, forward),
         message("inputs_all_gather", _ALL_GATHER, trained * regathers, Window.matrix_input_gradient),
         message("backward_all_reduce", _ALL_REDUCE, trained * gathered_inputs * (1.0 - split), gradient),
         message("backward_all_gather", _ALL_GATHER, trained * serial_parts * split, gradient),
@@ -192,18 +182,8 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_
     def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, forward: bool) -> Message:
         group = experts.ep if kind is MessageKind.all_to_all else experts.etp
         window = Window.experts_forward if forward else Window.experts_backward
-        return Message(
-            name,
-            kind,
-            Dimension.expert,
-            Scope.expert_layer,
-            group,
-            size,
-            times,
-            window=window,
-            repeated=forward,
-            mean_share=experts.mean_share,
-        )
+        sent = Message(name, kind, Dimension.expert, Scope.expert_layer, group, size, times, window=window)
+        return sent._replace(mean_share=experts.mean_share)
 
     exchanges, link_share = [], exchange_link_share(design)
     for name, element in {"dispatch": dispatch_bytes(design, layout), "combine": act}.items():
@@ -322,30 +302,14 @@ def context_messages(design: Design, layout: Layout) -> list[Message]:
 
 def _ring(group: Group, block_bytes: Scalar, steps: Scalar, trained: Scalar) -> list[Message]:
     """Return two messages of a ring of keys and values per layer, sends of ``block_bytes`` forward and backward."""
-    forward, backward = (
-        Message(
-            "keys_and_values",
-            MessageKind.send,
-            Dimension.context,
-            Scope.layer,
-            group,
-            block_bytes,
-            steps,
-            window=Window.attention_forward,
-            repeated=True,
-        ),
-        Message(
-            "keys_values_and_gradients",
-            MessageKind.send,
-            Dimension.context,
-            Scope.layer,
-            group,
-            block_bytes,
-            2.0 * trained * steps,
-            window=Window.attention_backward,
-        ),
-    )
-    return [forward, backward]
+
+    def message(name: str, count: Scalar, window: Window) -> Message:
+        return Message(name, _SEND, Dimension.context, Scope.layer, group, block_bytes, count, window=window)
+
+    return [
+        message("keys_and_values", steps, Window.attention_forward),
+        message("keys_values_and_gradients", 2.0 * trained * steps, Window.attention_backward),
+    ]
 
 
 def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -> list[Message]:
@@ -367,27 +331,15 @@ def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -
     def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, forward: bool) -> Message:
         group = heads if kind is MessageKind.all_to_all else layout.groups.cp
         window = Window.before_attention if forward else Window.before_attention_backward
-        return Message(
-            name,
-            kind,
-            Dimension.context,
-            Scope.layer,
-            group,
-            size,
-            times,
-            window=window,
-            repeated=forward,
-            sums=kind is MessageKind.reduce_scatter,
-        )
+        sums = kind is _REDUCE_SCATTER
+        return Message(name, kind, Dimension.context, Scope.layer, group, size, times, window=window, sums=sums)
 
-    exchange, gather = MessageKind.all_to_all, MessageKind.all_gather
+    exchange, gather = MessageKind.all_to_all, _ALL_GATHER
     return [
         *_ring(context.ring, block, (1.0 - context.gathers) * (context.ring.size - 1.0), trained),
         message("heads_for_sequence", exchange, sent_bytes, exchanges, True),
         message("heads_for_sequence_backward", exchange, sent_bytes, trained * exchanges, False),
         message("keys_values_all_gather", gather, gathered_bytes, context.gathers, True),
         message("keys_values_all_gather_again", gather, gathered_bytes, trained * context.gathers, False),
-        message(
-            "keys_values_reduce_scatter", MessageKind.reduce_scatter, gathered_bytes, trained * context.gathers, False
-        ),
+        message("keys_values_reduce_scatter", _REDUCE_SCATTER, gathered_bytes, trained * context.gathers, False),
     ]

@@ -49,6 +49,10 @@ class TieredOffload(NamedTuple):
     sub_group: Scalar  # state and gradient on storage of one parameter, in buffers of the host
 
 
+#: Of a mapping without tiers.
+NOT_TIERED = TieredOffload(*[0.0] * len(TieredOffload._fields))
+
+
 def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: Scalar) -> OnHost:
     """Return the offloaded bytes of one layer, of its ``weights``, ``activations`` and ``optimizer`` bytes."""
     return OnHost(
@@ -58,28 +62,30 @@ def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: S
     )
 
 
-class HostParameters(NamedTuple):
-    """Trained parameters per layer and device, as their state is split."""
-
-    gradients: Scalar  # by shards of gradients
-    end_gradients: Scalar  # of embedding and head, divided by the layers of the stage
-    end_optimizer: Scalar  # by shards of the optimiser
-
-
-def tiered_offload(design: Design, layer: OnHost, parameters: HostParameters) -> TieredOffload | None:
+def tiered_offload(
+    design: Design, layer: OnHost, trained: Scalar, ends: Scalar, shares: tuple[Scalar, Scalar]
+) -> TieredOffload | None:
     """Return bytes on storage, offloaded gradients and host update of a layer, None where the mapping has no tiers.
 
     State that the host updates stays off the device. Weights return in 16 bits, as gradients leave unless they are cast
     on the device (ZeRO-Offload: Ren et al. 2021). The host updates as much of embedding and head.
+
+    Args:
+        design: the design.
+        layer: offloaded bytes of a layer.
+        trained: trained parameters of a layer.
+        ends: parameters of embedding and head, divided by the layers of the stage.
+        shares: of them per device, by shards of gradients and of the optimiser.
     """
     mapping, tiers = design.mapping, design.mapping.tiers
     if tiers is None:
         return None
     state, weight = optimizer_bytes(mapping.precision, design.software), activation_bytes(mapping.precision)
+    gradient_share, optimizer_share = shares
     offloaded = layer.optimizer / state
-    ends = tiers.host_update * mapping.offload_optimizer * parameters.end_optimizer
-    updated = tiers.host_update * offloaded + ends
-    gradients = tiers.offload_gradients * (parameters.gradients + parameters.end_gradients)
+    updated_ends = tiers.host_update * mapping.offload_optimizer * (ends * optimizer_share)
+    updated = tiers.host_update * offloaded + updated_ends
+    gradients = tiers.offload_gradients * (trained * gradient_share + ends * gradient_share)
     return TieredOffload(
         weights=tiers.storage_weights * layer.weights,
         activations=tiers.storage_activations * layer.activations,
@@ -91,7 +97,7 @@ def tiered_offload(design: Design, layer: OnHost, parameters: HostParameters) ->
         update_bytes=weight * updated,
         bytes_per_update=2.0 * state + tiers.gradient_copy_bytes + weight,
         host_state=tiers.host_update * layer.optimizer,
-        end_state=state * ends,
+        end_state=state * updated_ends,
         sub_group=tiers.storage_optimizer * (state + tiers.storage_gradients * tiers.gradient_copy_bytes),
     )
 
@@ -107,20 +113,6 @@ def resident_layers(layers: Scalar, offloaded_share: Scalar, depth: Scalar = NO_
     All but the offloaded share of those beyond the one in use and the ``depth`` in transfer.
     """
     return layers - offloaded_share * jnp.maximum(layers - (1.0 + depth), 0.0)
-
-
-class BufferedLayers(NamedTuple):
-    """Layers in transfer beside the one in use, by kind of tensor."""
-
-    weights: Scalar  # and optimiser state
-    gradients: Scalar
-    activations: Scalar
-
-
-def buffered_layers(tiers: Tiers | None) -> BufferedLayers:
-    """Return the layers in transfer beside the one in use, by kind of tensor: one each without a schedule."""
-    tiers = tiers or NO_TIERS
-    return BufferedLayers(tiers.prefetch_depth, tiers.gradient_depth, tiers.activation_depth)
 
 
 def sub_group_buffers(design: Design, tiered: TieredOffload, layers: Scalar) -> Scalar:

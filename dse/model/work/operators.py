@@ -10,14 +10,20 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling, times, where_on
-from dse.types import Element, Operator, OperatorKind, Scalar, Work
+from dse.model.choice import ceiling, quotient, times, value_or, where_on
+from dse.model.layout import Layout
+from dse.types import Design, Element, Operator, OperatorKind, Recompute, Scalar, Work
 
 #: Bytes stored and moved per dropout mask element (PyTorch: a byte per boolean).
 MASK_BYTES = 1.0
 
 #: Flash-attention kernels compute heads of a multiple of these columns.
 HEAD_MULTIPLE = 32.0
+
+
+#: First levels of expert recompute (:class:`dse.types.Recompute`) that repeat an operator's forward, and that do not
+#: store what it stores; 0: only full recompute.
+Levels = tuple[int, int]
 
 
 class Flops(NamedTuple):
@@ -72,27 +78,21 @@ def linear(
     kind: OperatorKind = OperatorKind.matrix,
     present: Scalar = 1.0,
     stored_ratio: Scalar = 0.0,
-    recomputed_from: int = 0,
-    not_stored_from: int = 0,
+    levels: Levels = (0, 0),
+    groups: Scalar = 1.0,
 ) -> Operator:
     """Return the operator of a linear layer Y[tokens, outputs] = X[tokens, inputs] W, forward and backward.
 
-    Its weight gradient accumulates in the buffer.
+    Its weight gradient accumulates in the buffer. Layers of several ``groups`` in one kernel (experts) have an equal
+    share of the tokens each: tiles are rounded per group, and the depth of a weight gradient is the rows of its group.
     """
-    backward = matmul_work(inputs, outputs, tokens, 1.0, element)
-    accumulate = (2.0 * element.gradient - element.activation) * inputs * outputs
-    return Operator(
-        name,
-        kind,
-        forward=matmul_work(tokens, outputs, inputs, 1.0, element),
-        input_gradient=matmul_work(tokens, inputs, outputs, 1.0, element),
-        weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
-        stored=stored,
-        present=present,
-        retained_share=stored_ratio,
-        recomputed_from=recomputed_from,
-        not_stored_from=not_stored_from,
-    )
+    rows = quotient(tokens, groups)
+    forward = matmul_work(rows, outputs, inputs, groups, element)
+    input_gradient = matmul_work(rows, inputs, outputs, groups, element)
+    product = matmul_work(inputs, outputs, rows, groups, element)
+    accumulate = times(groups, 2.0 * element.gradient - element.activation) * inputs * outputs
+    weight_gradient = product._replace(bytes=product.bytes + accumulate)
+    return Operator(name, kind, forward, input_gradient, weight_gradient, stored, present, False, stored_ratio, *levels)
 
 
 class Products(NamedTuple):
@@ -128,24 +128,63 @@ def elementwise(
     flops: Flops = NOMINAL,
     present: Scalar = 1.0,
     core: bool = False,
-    recomputed_from: int = 0,
-    not_stored_from: int = 0,
+    levels: Levels = (0, 0),
 ) -> Operator:
     """Return the operator of a norm, activation, dropout or residual, by its bytes and FLOPs per element."""
     forward = Work(flops.forward * elements, forward_bytes * elements)
     backward = Work(flops.backward * elements, backward_bytes * elements)
-    return Operator(
-        name,
-        OperatorKind.vector,
-        forward,
-        backward,
-        None,
-        stored,
-        present,
-        core,
-        recomputed_from=recomputed_from,
-        not_stored_from=not_stored_from,
-    )
+    return Operator(name, OperatorKind.vector, forward, backward, None, stored, present, core, 0.0, *levels)
+
+
+def norm(
+    name: str, elements: Scalar, element_bytes: Scalar, stored: Scalar, present: Scalar = 1.0, levels: Levels = (0, 0)
+) -> Operator:
+    """Return the operator of a norm of ``elements`` elements of ``element_bytes`` bytes each."""
+    forward_bytes, backward_bytes = 2.0 * element_bytes, 6.0 * element_bytes
+    return elementwise(name, elements, forward_bytes, backward_bytes, stored, NORM, present, levels=levels)
+
+
+class FeedForwardShape(NamedTuple):
+    """Sizes of a feed-forward on one device: dense, of a shared expert, or of all routed ones."""
+
+    rows: Scalar
+    width: Scalar  # columns of the activation
+    groups: Scalar | None = None  # experts in one kernel; None: one product
+    present: Scalar = 1.0  # share of layers that have it
+    kernel_bytes: Scalar | None = None  # bytes per element of the activation's kernel, by default those stored
+
+
+class FeedForwardStored(NamedTuple):
+    """What a feed-forward stores for its backward."""
+
+    inputs: Scalar  # bytes of its input
+    output: Scalar  # bytes per activation output
+    inputs_until: int = 0  # first level of expert recompute that does not store the input
+    ratios: tuple[Scalar, Scalar] = (0.0, 0.0)  # shares that recompute by operator stores, of up and of down
+
+
+def feed_forward_operators(
+    prefix: str, shape: FeedForwardShape, design: Design, layout: Layout, stored: FeedForwardStored
+) -> list[Operator]:
+    """Return the operators of a feed-forward: up (and gate), the activation function, down.
+
+    The activation stores its input and the gate; a fused chain passes over its elements once, single kernels twice.
+    """
+    hidden, e, gate = design.workload.hidden, layout.element, 1.0 + design.workload.gated
+    rows, width, groups, present, kernel_bytes = shape
+    kind, groups = (OperatorKind.matrix, 1.0) if groups is None else (OperatorKind.grouped, groups)
+    elements, act, chain = rows * width, e.activation, 1.0 + (1.0 - layout.fused)
+    kernel_bytes = value_or(kernel_bytes, act)
+    up_ratio, down_ratio = stored.ratios
+    norms, inner, block = Recompute.norms, Recompute.expert_inner, Recompute.expert_block
+    columns, output, levels = gate * width, stored.output * elements, (inner, stored.inputs_until)
+    forward, backward = kernel_bytes * (gate + 1.0) * chain, kernel_bytes * (2.0 * gate + 1.0) * chain
+    name, stored_gate = f"{prefix}_activation", act * gate * elements
+    return [
+        linear(f"{prefix}_up", rows, columns, hidden, e, stored.inputs, kind, present, up_ratio, levels, groups),
+        elementwise(name, elements, forward, backward, stored_gate, ACTIVATION, present, levels=(norms, inner)),
+        linear(f"{prefix}_down", rows, hidden, width, e, output, kind, present, down_ratio, (block, norms), groups),
+    ]
 
 
 class CastElements(NamedTuple):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
-from dse.model.choice import nothing, plus, required, times
+from dse.model.choice import nothing, plus, required, select, times
 from dse.model.layout import Layout
 from dse.model.work.adapters import TrainedWeights
 from dse.model.work.parameters import head_parameters
@@ -29,6 +28,7 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar, trained_of
         shared = shared | (predicted > 0.0)
     tied_times: Scalar = jnp.where((m.pp > 1.0) & shared, times(trained_of.trains_model, trained), 0.0)
     tied_times = times(1.0 - layout.pipeline.folded, tied_times)
+    tied_bytes = design.software.gradient_message_bytes * head_parameters(w, m.tp)
     messages = state_messages(design, layout, parameters, Scope.weights, trained_of)
     if m.sharding is not None:
         messages = partitioned_messages(messages, design, layout, changing)
@@ -36,16 +36,22 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar, trained_of
         *messages,
         copies_message(design, layout, changing, Scope.weights),
         # First and last stage sum the gradients of a shared embedding.
-        Message(
-            "tied_embedding_exchange",
-            _SEND,
-            Dimension.data,
-            Scope.tied_embedding,
-            layout.groups.pp,
-            design.software.gradient_message_bytes * head_parameters(w, m.tp),
-            tied_times,
-        ),
+        _message("tied_embedding_exchange", _SEND, Scope.tied_embedding, layout.groups.pp, tied_bytes, tied_times),
     ]
+
+
+def _message(
+    name: str,
+    kind: MessageKind,
+    scope: Scope,
+    group: Group,
+    size: Scalar,
+    times: Scalar,
+    pieces: Scalar = 1.0,
+    window: Window = Window.none,
+) -> Message:
+    """Return a message between replicas, with the name prefix of its scope."""
+    return Message(_PREFIX.get(scope, "") + name, kind, Dimension.data, scope, group, size, times, pieces, window)
 
 
 def _sharers(layout: Layout, scope: Scope) -> tuple[Group, Group]:
@@ -56,24 +62,15 @@ def _sharers(layout: Layout, scope: Scope) -> tuple[Group, Group]:
 
 
 #: Name prefix of the messages of a scope.
-_PREFIX = {Scope.weights: "", Scope.expert_weights: "expert_"}
+_PREFIX = {Scope.expert_weights: "expert_"}
 
 
 def copies_message(design: Design, layout: Layout, parameters: Scalar, scope: Scope) -> Message:
     """Return the message that all-reduces a share of the gradients over the copies of the state, once a step."""
     shards, copies = _sharers(layout, scope)
-    gradients = parameters * design.software.gradient_message_bytes
-    return Message(
-        f"{_PREFIX[scope]}copies_all_reduce",
-        _ALL_REDUCE,
-        Dimension.data,
-        scope,
-        copies,
-        gradients / shards.size,
-        design.workload.backward,
-        layout.layers + 1.0,
-        Window.stage_backward,
-    )
+    size = parameters * design.software.gradient_message_bytes / shards.size
+    counts = design.workload.backward, layout.layers + 1.0
+    return _message("copies_all_reduce", _ALL_REDUCE, scope, copies, size, *counts, Window.stage_backward)
 
 
 def state_messages(
@@ -88,10 +85,8 @@ def state_messages(
     adapters they are of all weights, and the gradients are those of the adapters.
     """
     n, stage, trained = layout.n_micro_batches, layout.zero, design.workload.backward
-    trained_parameters, frozen = (
-        trained_of.trained_count(parameters, layout.layers),
-        times(parameters, trained_of.frozen_bytes),
-    )
+    trained_parameters = trained_of.trained_count(parameters, layout.layers)
+    frozen = times(parameters, trained_of.frozen_bytes)
     gradients = trained_parameters * design.software.gradient_message_bytes
     weights = plus(
         times(jnp.where(stage >= 3.0, 1.0, 0.0), frozen), trained_parameters * weight_message_bytes(design, layout)
@@ -99,7 +94,7 @@ def state_messages(
     pieces, (shards, _) = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0), _sharers(layout, scope)
 
     def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window) -> Message:
-        return Message(_PREFIX[scope] + name, kind, Dimension.data, scope, shards, size, times, pieces, window)
+        return _message(name, kind, scope, shards, size, times, pieces, window)
 
     forward_gathers = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, trained, 0.0))
     backward_gathers = jnp.where(stage >= 3.0, trained * n, 0.0)
@@ -177,7 +172,7 @@ def partitioned_messages(
     usual = design.software.gradient_message_bytes
     reduce_bytes = jnp.where(zero_3 & (sharding.scattered_bytes > 0.0), sharding.scattered_bytes, usual)
     gather_ratio = jnp.where(zero_3, sharding.gathered_bytes / weight_message_bytes(design, layout), 1.0)
-    forward_group = jax.tree.map(lambda full, part: jnp.where(secondary, full, part), dp, parts.weights)
+    forward_group = select(secondary, dp, parts.weights)
     group_and_size_ratio: dict[str, tuple[Group, Scalar]] = {
         "weights_all_gather": (forward_group, gather_ratio),
         "weights_all_gather_again": (parts.weights, gather_ratio),
@@ -192,32 +187,17 @@ def partitioned_messages(
         )
         for m, (group, size_ratio) in ((m, group_and_size_ratio[m.name]) for m in messages)
     ]
-    step_runs = jnp.where(zero_3, trained, 0.0)
+    step_runs, pieces = jnp.where(zero_3, trained, 0.0), layout.layers + 1.0
     gradient_shard_bytes = trained_parameters * usual / parts.gradients.size
     weight_shard_bytes = trained_parameters * weight_message_bytes(design, layout) / parts.weights.size
-    pieces = layout.layers + 1.0
+
+    def across(name: str, kind: MessageKind, group: Group, size: Scalar, count: Scalar, window: Window) -> Message:
+        return _message(name, kind, Scope.weights, group, size, count, pieces, window)
+
+    gathers, forward, backward = jnp.where(secondary, 0.0, step_runs), Window.stage_forward, Window.stage_backward
+    scatter, gather = "gradients_reduce_scatter_across", "new_weights_all_gather"
     return [
         *partition_messages,
-        Message(
-            "gradients_reduce_scatter_across",
-            _REDUCE_SCATTER,
-            Dimension.data,
-            Scope.weights,
-            parts.gradients_across,
-            gradient_shard_bytes,
-            step_runs,
-            pieces,
-            Window.stage_backward,
-        ),
-        Message(
-            "new_weights_all_gather",
-            _ALL_GATHER,
-            Dimension.data,
-            Scope.weights,
-            parts.weights_across,
-            weight_shard_bytes,
-            jnp.where(secondary, 0.0, step_runs),
-            pieces,
-            Window.stage_forward,
-        ),
+        across(scatter, _REDUCE_SCATTER, parts.gradients_across, gradient_shard_bytes, step_runs, backward),
+        across(gather, _ALL_GATHER, parts.weights_across, weight_shard_bytes, gathers, forward),
     ]

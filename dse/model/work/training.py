@@ -75,18 +75,6 @@ class TrainingWork(NamedTuple):
         return self.lists.head
 
 
-def mean_activations(
-    design: Design, layout: Layout, usual_layer: StoredActivations, dense_layer: StoredActivations
-) -> StoredActivations:
-    """Return the activation bytes of the layers after the first dense ones: mean stored, maximum recomputed."""
-    recomputed = where_on(
-        layout.experts.dense_share, jnp.maximum(usual_layer.recomputed, dense_layer.recomputed), usual_layer.recomputed
-    )
-    return StoredActivations(
-        feed_forward_of(design.workload).after_first_dense(dense_layer.mean, lambda: usual_layer.mean), recomputed
-    )
-
-
 def training_work(design: Design, layout: Layout) -> TrainingWork:
     """Return the operators, messages, parameter counts and state bytes of a training step of ``design``.
 
@@ -99,16 +87,17 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
         lists = with_adapters(lists, design, layout)
     trained = trained_parameters(lists.layer, design)
     parameters, routed = stage_parameters(design, layout), stage_expert_parameters(design, layout)
-    layer_parameters, expert_parameters = (
-        usual_layer_parameters(design.workload, design.mapping.tp),
-        layer_expert_parameters(design, layout),
-    )
+    layer_parameters = usual_layer_parameters(design.workload, design.mapping.tp)
+    expert_parameters = layer_expert_parameters(design, layout)
     routed_state = trained.of_model(state_bytes(design, layout, layout.experts.replicas))
     first_layer_activations = stored_activations(design, layout, lists.first_layer)
     activations = feed_forward_of(design.workload).usual(
         first_layer_activations, lambda: stored_activations(design, layout, lists.layer)
     )
-    activations = mean_activations(design, layout, activations, first_layer_activations)
+    # Of the layers after the first dense ones: mean stored, maximum recomputed.
+    stored = feed_forward_of(design.workload).after_first_dense(first_layer_activations.mean, lambda: activations.mean)
+    most_recomputed = jnp.maximum(activations.recomputed, first_layer_activations.recomputed)
+    recomputed = where_on(layout.experts.dense_share, most_recomputed, activations.recomputed)
     trained_per_layer = trained.trained_count(layer_parameters)
     weights = plus(
         times(layer_parameters, trained.of_model(state).weights), times(trained.adapter_parameters, state.weights)
@@ -116,17 +105,13 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
     on_host = offload.on_host(
         design.mapping,
         weights=plus(weights, times(expert_parameters, routed_state.weights)),
-        activations=activations.mean,
+        activations=stored,
         optimizer=plus(trained_per_layer * state.optimizer, times(expert_parameters, routed_state.optimizer)),
     )
     gradient_shards = state.gradients / design.software.gradient_bytes
     ends = parameters - times(layout.pipeline.copies, layout.layers * layer_parameters)
     ends = times(trained.trains_model, ends / layout.layers)
-    parameters_on_host = offload.HostParameters(
-        gradients=trained_per_layer * gradient_shards,
-        end_gradients=ends * gradient_shards,
-        end_optimizer=ends * (state.optimizer / optimizer_bytes(design.mapping.precision, design.software)),
-    )
+    shards = gradient_shards, state.optimizer / optimizer_bytes(design.mapping.precision, design.software)
     return TrainingWork(
         lists=lists,
         messages=training_messages(design, layout, parameters, routed, trained),
@@ -135,10 +120,10 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
         state=state,
         routed_state=routed_state,
         trained=trained,
-        stored_activations=activations,
+        stored_activations=StoredActivations(stored, recomputed),
         first_layer_activations=first_layer_activations,
         on_host=on_host,
-        tiered=offload.tiered_offload(design, on_host, parameters_on_host),
+        tiered=offload.tiered_offload(design, on_host, trained_per_layer, ends, shards),
     )
 
 

@@ -13,16 +13,18 @@ from dse.model.work.blocks import attention_of
 from dse.model.work.experts import expert_operators, expert_quantization
 from dse.model.work.grouped import stored_share
 from dse.model.work.operators import (
-    ACTIVATION,
     DROPOUT,
     MASK_BYTES,
-    NORM,
     RESIDUAL,
     CastElements,
+    FeedForwardShape,
+    FeedForwardStored,
     Flops,
     casts,
     elementwise,
+    feed_forward_operators,
     linear,
+    norm,
 )
 from dse.model.work.parameters import serial_block
 from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel
@@ -65,34 +67,16 @@ def layer_with_feed_forward(
     attention_input = e.stored_input * stored_input_tokens(design.mapping, layout)[0] * w.hidden
     # Attention's backward needs its output in 16 bits; a projection in a narrower format stores a copy.
     context = layout.tokens * layout.context_width * (act + jnp.where(e.stored_input < act, e.stored_input, 0.0))
+    projected = stored_share(design.software, 0.0)
     return [
-        elementwise(
-            "attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, recomputed_from=Recompute.norms
-        ),
+        norm("attention_norm", rows, act, norm_stored, levels=(Recompute.norms, 0)),
         *attention_of(w).projections(design, layout, attention_input),
         *(core or attention_of(w).core(design, layout)),
-        linear(
-            "projection",
-            layout.tokens,
-            w.hidden,
-            layout.context_width,
-            e,
-            context,
-            stored_ratio=stored_share(design.software, 0.0),
-        ),
+        linear("projection", layout.tokens, w.hidden, layout.context_width, e, context, stored_ratio=projected),
         elementwise(
             "attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL, present=serial
         ),
-        elementwise(
-            "ffn_norm",
-            rows,
-            2.0 * act,
-            6.0 * act,
-            norm_stored,
-            flops=NORM,
-            present=serial,
-            recomputed_from=Recompute.norms,
-        ),
+        norm("ffn_norm", rows, act, norm_stored, serial, (Recompute.norms, 0)),
         *feed_forward,
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         quantization,
@@ -101,46 +85,15 @@ def layer_with_feed_forward(
 
 def feed_forward(design: Design, layout: Layout) -> list[Operator]:
     """Return the operators of a dense feed-forward: up (and gate), activation, down."""
-    w = design.workload
-    e, act = layout.element, layout.element.activation
-    gate = 1.0 + w.gated
-    chain = 1.0 + (1.0 - layout.fused)
-    activation_output = design.software.activation_output_kept * e.stored_input * layout.tokens * layout.ffn
+    w, e, software = design.workload, layout.element, design.software
     ffn_input = serial_block(w) * (e.stored_input * stored_input_tokens(design.mapping, layout)[1] * w.hidden)
-    return [
-        linear(
-            "ffn_up",
-            layout.tokens,
-            gate * layout.ffn,
-            w.hidden,
-            e,
-            ffn_input,
-            stored_ratio=stored_share(design.software, 1.0 - 0.5 * w.gated),
-            recomputed_from=Recompute.expert_inner,
-            not_stored_from=Recompute.norms,
-        ),
-        elementwise(
-            "ffn_activation",
-            layout.tokens * layout.ffn,
-            act * (gate + 1.0) * chain,
-            act * (2.0 * gate + 1.0) * chain,
-            act * gate * layout.tokens * layout.ffn,
-            flops=ACTIVATION,
-            recomputed_from=Recompute.norms,
-            not_stored_from=Recompute.expert_inner,
-        ),
-        linear(
-            "ffn_down",
-            layout.tokens,
-            w.hidden,
-            layout.ffn,
-            e,
-            activation_output,
-            stored_ratio=1.0,
-            recomputed_from=Recompute.expert_block,
-            not_stored_from=Recompute.norms,
-        ),
-    ]
+    stored = FeedForwardStored(
+        inputs=ffn_input,
+        output=software.activation_output_kept * e.stored_input,
+        inputs_until=Recompute.norms,
+        ratios=(stored_share(software, 1.0 - 0.5 * w.gated), 1.0),
+    )
+    return feed_forward_operators("ffn", FeedForwardShape(layout.tokens, layout.ffn), design, layout, stored)
 
 
 def quantization(design: Design, layout: Layout) -> Operator:
@@ -165,28 +118,12 @@ def embedding_operators(design: Design, layout: Layout) -> list[Operator]:
     """
     w = design.workload
     act = layout.element.activation
-    lookup_elements = layout.tokens * w.hidden
-    rows = layout.norm_tokens * w.hidden
-    scatter = act + 2.0 * layout.element.gradient
+    elements, rows, present = layout.tokens * w.hidden, layout.norm_tokens * w.hidden, layout.has_vocabulary
+    gather, scatter = 2.0 * act * (1.0 + 0.5 * w.learned_positions), act + 2.0 * layout.element.gradient
+    masked, mask = 2.0 * act + MASK_BYTES, MASK_BYTES * rows
     return [
-        elementwise(
-            "embedding",
-            lookup_elements,
-            2.0 * act * (1.0 + 0.5 * w.learned_positions),
-            scatter,
-            0.0,
-            flops=Flops(1.0, 2.0),
-            present=layout.has_vocabulary,
-        ),
-        elementwise(
-            "embedding_dropout",
-            rows,
-            2.0 * act + MASK_BYTES,
-            2.0 * act + MASK_BYTES,
-            MASK_BYTES * rows,
-            flops=DROPOUT,
-            present=w.dropout * layout.has_vocabulary,
-        ),
+        elementwise("embedding", elements, gather, scatter, 0.0, Flops(1.0, 2.0), present),
+        elementwise("embedding_dropout", rows, masked, masked, mask, DROPOUT, w.dropout * present),
     ]
 
 
@@ -199,21 +136,12 @@ def head_operators(design: Design, layout: Layout) -> list[Operator]:
     e, act = layout.element.sixteen_bit(), layout.element.activation
     rows = layout.norm_tokens * w.hidden
     loss = 0.5 * software.cross_entropy_traffic
-    logits = layout.tokens * layout.vocab
+    logits, vocab = layout.tokens * layout.vocab, jnp.maximum(layout.vocab, 1.0)
     return [
         *prediction_operators(design, layout),
-        elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=layout.outputs),
+        norm("final_norm", rows, act, act * rows, layout.outputs),
         # At least one row, so that a model without a vocabulary has a shape.
-        linear(
-            "head",
-            layout.tokens,
-            jnp.maximum(layout.vocab, 1.0),
-            w.hidden,
-            e,
-            act * rows,
-            OperatorKind.matrix_16,
-            present=layout.outputs,
-        ),
+        linear("head", layout.tokens, vocab, w.hidden, e, act * rows, OperatorKind.matrix_16, layout.outputs),
         elementwise("cross_entropy", logits, loss, loss, software.logit_bytes * logits, present=layout.outputs),
     ]
 
@@ -223,20 +151,14 @@ def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
 
     Two norms and one product of the concatenation (DeepSeek-AI 2024, section 2.2); a layer and a head follow.
     """
-    w, act = design.workload, layout.element.activation
+    w, e, act = design.workload, layout.element, layout.element.activation
     rows, count = 2.0 * layout.norm_tokens * w.hidden, w.predicted
     if nothing(count):
         return []
     return [
-        elementwise("prediction_norms", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=count),
+        norm("prediction_norms", rows, act, act * rows, count),
         linear(
-            "prediction_join",
-            layout.norm_tokens,
-            w.hidden,
-            2.0 * w.hidden,
-            layout.element,
-            layout.element.stored_input * rows,
-            present=count,
+            "prediction_join", layout.norm_tokens, w.hidden, 2.0 * w.hidden, e, e.stored_input * rows, present=count
         ),
     ]
 

@@ -122,13 +122,15 @@ def _grid_of_structure(spec: SweepSpec, names: Names) -> Grid:
         parts=parts,
         shapes=shapes,
         catalog_entries=names.catalog_entries,
-        unsupported_note=offer_note(offer, names.stacks),
-        tokens=tokens_note(axis_by_path) or names.format_note(),
-        nodes=names.node_note(),
-        kinds=names.price_note(),
-        missing=_missing_note(table, shapes, N_DEVICES in axis_by_path or not parts.has_n_devices),
-        saturates="; ".join(filter(None, (_saturation(spec, base), _mesh(spec, base, names)))),
-        trains=calibrated.training_stack_note(names.stacks) if spec.study.name == "serving" else "",
+        notes={
+            "nodes": names.node_note(),
+            "kinds": names.price_note(),
+            "saturates": "; ".join(filter(None, (_saturation(axis_by_path, base), _mesh(axis_by_path, base, names)))),
+            "missing": _missing_note(table, shapes, N_DEVICES in axis_by_path or not parts.has_n_devices),
+            "trains": calibrated.training_stack_note(names.stacks) if spec.study.name == "serving" else "",
+            "unsupported": offer_note(offer, names.stacks),
+            "tokens": tokens_note(axis_by_path) or names.format_note(),
+        },
     )
 
 
@@ -145,23 +147,17 @@ def _missing_note(table: mappings.MappingTable, shapes: tuple[Shape, ...], state
     return f"in no mapping: {texts}{hint}"
 
 
-def _saturation(spec: SweepSpec, base: Design) -> str:
+def _saturation(axis_by_path: Mapping[str, Axis], base: Design) -> str:
     """Return the note on memory bandwidths above what the accelerator's cores can use; empty otherwise."""
-    axis_by_path = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
-    accelerator = base.system.accelerator
-    if (
-        accelerator.chip is not None
-        or {_FEED, "accelerator", "system"} & set(axis_by_path)
-        or _BANDWIDTH not in axis_by_path
-    ):
+    accelerator, decided_by = base.system.accelerator, {_FEED, "accelerator", "system"}
+    if accelerator.chip is not None or decided_by & axis_by_path.keys() or _BANDWIDTH not in axis_by_path:
         return ""
     return saturation_note(max(axis_by_path[_BANDWIDTH].values), float(accelerator.power.feed))
 
 
-def _mesh(spec: SweepSpec, base: Design, names: Names) -> str:
+def _mesh(axis_by_path: Mapping[str, Axis], base: Design, names: Names) -> str:
     """Return the note on full meshes of another size than built; empty otherwise."""
-    axis_by_path = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
-    if _DOMAIN not in axis_by_path or {"accelerator", "system", "scale_up"} & set(axis_by_path):
+    if _DOMAIN not in axis_by_path or {"accelerator", "system", "scale_up"} & axis_by_path.keys():
         return ""
     network = base.system.scale_up
     return mesh_note(
@@ -376,9 +372,10 @@ def supported_axes(
         if (is_unsupported := _is_unsupported(axis, can, experts)).any()
     ]
     for group in groups:
-        is_unsupported = np.any([_is_unsupported(axis, can, experts) for axis in group], axis=0)
+        masks = [_is_unsupported(axis, can, experts) for axis in group]
+        is_unsupported = np.any(masks, axis=0)
         unsupported_texts = [
-            _unsupported_text(axis, mask) for axis in group if (mask := _is_unsupported(axis, can, experts)).any()
+            _unsupported_text(axis, mask) for axis, mask in zip(group, masks, strict=True) if mask.any()
         ]
         if not is_unsupported.all() or not is_unsupported.size:
             left_out += unsupported_texts
@@ -396,13 +393,8 @@ def _is_unsupported(axis: Axis, can: Mapping[str, float], experts: bool) -> np.n
     values: dict[str, Any] = {**_PLAIN, "experts": experts or None, name: np.array(axis.values)}
     if prefix != "mapping" or not axis.values:
         return np.zeros(len(axis.values), bool)
-    return np.any(
-        [
-            np.broadcast_to(is_unsupported, len(axis.values))
-            for is_unsupported in missing_capabilities(values, can).values()
-        ],
-        axis=0,
-    )
+    missing = missing_capabilities(values, can).values()
+    return np.any([np.broadcast_to(is_missing, len(axis.values)) for is_missing in missing], axis=0)
 
 
 def _drop_unsupported(axis: Axis, is_unsupported: np.ndarray, can: Mapping[str, float]) -> Axis:
@@ -411,11 +403,7 @@ def _drop_unsupported(axis: Axis, is_unsupported: np.ndarray, can: Mapping[str, 
     if axis.rule:
         limited = name in LIMITED and can[name] < getattr(_ALL_CAPABILITIES, name)
         return dataclasses.replace(axis, most=can[name]) if limited else axis
-    if not is_unsupported.any():
-        return axis
-    indices = np.flatnonzero(~is_unsupported)
-    values, labels = tuple(axis.values[i] for i in indices), tuple(axis.labels[i] for i in indices)
-    return dataclasses.replace(axis, values=values, labels=labels)
+    return structures.take(axis, np.flatnonzero(~is_unsupported)) if is_unsupported.any() else axis
 
 
 def _unsupported_text(axis: Axis, is_unsupported: np.ndarray) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -101,30 +101,18 @@ class Grid:
     parts: MappingSpec  #: what the specification says of the mapping
     shapes: tuple[Shape, ...]  #: what mappings must divide, by distinct sizes along the dimensions, the last fastest
     catalog_entries: tuple[tuple[str, str], ...]  #: (kind, slug) of the catalogue entries
-    kinds: str = ""  #: what figures of generated accelerators are not to be compared with, in one line
-    saturates: str = ""  #: what of a bandwidth the cores cannot use, in one line
-    nodes: str = ""  #: in which nodes and with which stacks accelerators stand, in one line
-    trains: str = ""  #: which stacks of a sweep that serves only train, in one line
-    missing: str = ""  #: which listed values of the mapping's degrees are in no mapping, in one line
-    unsupported_note: str = ""  #: what the stacks lack of the options that the specification lists, in one line
-    tokens: str = ""  #: how many tokens a run of adapters is taken to have, in one line
-    absent: str = ""  #: what is said that some designs do not have, in one line
+    notes: Mapping[str, str]  #: subject → what a reader must know of it, in one line, "" where there is nothing
     members: tuple[Member, ...] = ()  #: the designs by structure; none where all have one
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader must know of the grid before anything is computed, a line each."""
-        notes = (
-            self.absent,
-            self.nodes,
-            self.kinds,
-            self.saturates,
-            self.missing,
-            self.trains,
-            self.unsupported_note,
-            self.tokens,
-        )
-        return tuple(filter(None, (*self.spec.notes, *notes)))
+        return tuple(filter(None, (*self.spec.notes, *self.notes.values())))
+
+    @property
+    def unsupported_note(self) -> str:
+        """What the stacks lack of the options that the specification lists, in one line."""
+        return self.notes["unsupported"]
 
     @functools.cached_property
     def shape(self) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ from dse.sweep.grid.degrees import (
     degree_rows,
     matches_zip,
 )
-from dse.types import Recompute, Schedule
+from dse.types import Infeasible, Recompute, Schedule
 
 #: Effective values of an option.
 Counts = Callable[[np.ndarray], np.ndarray]
@@ -100,9 +100,8 @@ def build(parts: MappingSpec, shapes: Iterable[Shape], constraints: tuple[Expres
     distinct = np.zeros((len(unique), len(next(iter(options.values())))), bool)
     ends = np.cumsum([len(shape_rows) for shape_rows in rows])
     for row_numbers, mask in zip(np.split(inverse.reshape(-1), ends[:-1]), masks, strict=True):
-        distinct[row_numbers] = (
-            distinct[row_numbers] | mask if len(masks) > 1 else mask
-        )  # rows of one shape are distinct
+        # Rows of one shape are distinct.
+        distinct[row_numbers] = distinct[row_numbers] | mask if len(masks) > 1 else mask
     if not distinct.any():
         raise _empty_table(removed, where)
     _check_schedules(parts, options, distinct)
@@ -236,7 +235,7 @@ def _evaluate_rule(rule: Rule, degrees: Columns, options: Columns, parts: Mappin
 def _sequence_splits(shape: Shape, lookup: Lookup) -> np.ndarray:
     """Return [row, column] True where tp and cp divide the sequence as sequence parallelism requires."""
     values = {name: lookup(f"mapping.{name}") for name in ("tp", "cp", "sequence_parallel")} | shape._asdict()
-    return divisibility.splits_sequence(values)
+    return divisibility.keeps(Infeasible.sequence_not_divisible, values)
 
 
 def _schedule_runs(shape: Shape, lookup: Lookup) -> Any:
@@ -263,7 +262,8 @@ def _shards_divide(has_experts: bool, lookup: Lookup) -> Any:
     Above 1 it needs a ZeRO stage: without one nothing is sharded.
     """
     copies = lookup("mapping.dp_replicate")
-    divide = divisibility.shards_divide({"dp": lookup("mapping.dp"), "dp_replicate": copies})
+    degrees = {"dp": lookup("mapping.dp"), "dp_replicate": copies}
+    divide = divisibility.keeps(Infeasible.shards_not_divisible, degrees)
     if has_experts:
         stage = lookup("mapping.tp") * lookup("mapping.cp") * lookup("mapping.dp")
         groups = {name: lookup(f"mapping.experts.{name}") for name in ("ep", "etp")}

@@ -92,17 +92,15 @@ class Names:
         self._groups = set(spec.groups)
         self._absent: Callable[[Axis], Values] = functools.cache(self._absent_along)
         self.priced = bool({MONEY, CARBON} & self._groups)  #: whether designs have the parts of accelerators
-        self.own_nodes = _accelerators_with_nodes(
-            self.layers, spec
-        )  #: accelerators that are evaluated in their own nodes
+        #: accelerators that are evaluated in their own nodes
+        self.own_nodes = _accelerators_with_nodes(self.layers, spec)
         self.device = self.layers.get("accelerator", self.layers["system"])  #: the axis that names the accelerator
-        chips = {slug: _chip_values(self._entry_values(self.device, slug)) for slug in map(str, self.device.labels)}
-        self.generated = [slug for slug, chip in chips.items() if chip]
-        self.mixed = 0 < len(self.generated) < len(chips)
+        slugs, chip = dict.fromkeys(map(str, self.device.labels)), f"{CHIP}."
+        self.generated = [s for s in slugs if any(path.startswith(chip) for path in self._entry_values(self.device, s))]
+        self.mixed = 0 < len(self.generated) < len(slugs)
         models = self.layers["workload"]
-        self.has_experts = has_experts(
-            self._entry_values(models, str(models.labels[0]))
-        )  # equal for all: see by_structure
+        # Equal for all: see by_structure.
+        self.has_experts = has_experts(self._entry_values(models, str(models.labels[0])))
         said = (*spec.fixed.values(), *spec.axes)
         self._said = {axis.key: axis.where for axis in said if axis.key not in CATALOGUE_KEYS}
         self._stages = tuple(float(stage) for axis in said if axis.key == _ZERO_STAGE for stage in axis.values)
@@ -316,8 +314,3 @@ class Names:
 def _names_text(labels: Iterable[Label]) -> str:
     """Return the distinct names, comma-separated, after a space."""
     return f" {', '.join(dict.fromkeys(map(str, labels)))}"
-
-
-def _chip_values(values: Values) -> Values:
-    """Return the values of the chip of a generated accelerator; empty for one with stated rates."""
-    return {path: value for path, value in values.items() if path.startswith(f"{CHIP}.")}

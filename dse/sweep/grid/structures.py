@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -72,16 +72,16 @@ def _cut_by_structure(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
         if len(groups) > 1:
             return [part for group in groups for part in _cut_by_structure(_restrict(spec, axis, group))]
     for axis in spec.axes:
-        zero = [
-            position for position, value in enumerate(axis.values) if axis.key in RECORDS_ABSENT_AT_ZERO and not value
-        ]
-        record = {path for path in all_leaves() if zero and path.startswith(f"{RECORDS_ABSENT_AT_ZERO[axis.key]}.")} - {
-            axis.key
-        }
+        if axis.key not in RECORDS_ABSENT_AT_ZERO:
+            continue
+        zero, nonzero = (
+            [i for i, value in enumerate(axis.values) if bool(value) is is_set] for is_set in (False, True)
+        )
+        prefix = f"{RECORDS_ABSENT_AT_ZERO[axis.key]}."
+        record = {path for path in all_leaves() if path.startswith(prefix)} - {axis.key}
         if is_none(axis) and record & {*spec.fixed, *(other.key for other in spec.axes)}:
             return _cut_by_structure(_remove_leaves(spec, record))
-        if zero and any(axis.values):
-            nonzero = [position for position, value in enumerate(axis.values) if value]
+        if zero and nonzero:
             return [
                 *_cut_by_structure(_remove_leaves(_restrict(spec, axis, zero), record)),
                 *_cut_by_structure(_restrict(spec, axis, nonzero)),
@@ -96,15 +96,14 @@ def is_none(axis: Axis) -> bool:
 
 def _restrict(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpec:
     """Return the specification at these positions of an axis, and of the axes that move with it."""
-    name = next(
-        candidate.name for candidate in spec.axes if candidate.where == axis.where
-    )  # a stack moves with its machine
+    # A stack moves with its machine.
+    name = next(candidate.name for candidate in spec.axes if candidate.where == axis.where)
     together = next((group for group in spec.zips if name in group), (name,))
-    axes = (_take(candidate, positions) if candidate.name in together else candidate for candidate in spec.axes)
+    axes = (take(candidate, positions) if candidate.name in together else candidate for candidate in spec.axes)
     return dataclasses.replace(spec, axes=tuple(axes))
 
 
-def _take(axis: Axis, positions: Iterable[int]) -> Axis:
+def take(axis: Axis, positions: Iterable[int]) -> Axis:
     """Return an axis with the values and labels at these positions alone."""
     indices = list(positions)
     values, labels = tuple(axis.values[i] for i in indices), tuple(axis.labels[i] for i in indices)
@@ -118,7 +117,7 @@ def _remove_leaves(spec: SweepSpec, paths: set[str]) -> SweepSpec:
     for group, remaining in zip(spec.zips, zips, strict=True):
         if 0 < len(remaining) < len(group):  # positions that differed only in removed axes are merged
             rows = list(zip(*(axes[name].labels for name in remaining), strict=True))
-            axes |= {name: _take(axes[name], sorted(map(rows.index, dict.fromkeys(rows)))) for name in remaining}
+            axes |= {name: take(axes[name], sorted(map(rows.index, dict.fromkeys(rows)))) for name in remaining}
     return dataclasses.replace(
         spec,
         axes=tuple(dataclasses.replace(a, explicit=a.explicit and a.key not in ALL_DEGREES) for a in axes.values()),
@@ -151,8 +150,10 @@ def join_grids(spec: SweepSpec, grids: list[Grid]) -> Grid:
         members.append(Member(grid, dimension_indices, tuple(positions), number))
     dimensions = tuple(_dimension(group, i, members) for i, group in enumerate(groups))
     varying_keys = {axis.key for dimension in dimensions for axis in dimension.axes} | {axis.key for axis in axes}
-    texts_by_note = {name: _distinct([getattr(grid, name)] for grid in grids) for name in _NOTES}
-    notes: dict[str, Any] = {name: "; ".join(filter(None, texts)) for name, texts in texts_by_note.items()}
+    texts_by_note = {name: _distinct([grid.notes[name]] for grid in grids) for name in grids[0].notes}
+    notes = {"absent": _absent(spec, grids)} | {
+        name: "; ".join(filter(None, texts)) for name, texts in texts_by_note.items()
+    }
     return dataclasses.replace(
         grids[0],
         spec=spec,
@@ -168,16 +169,13 @@ def join_grids(spec: SweepSpec, grids: list[Grid]) -> Grid:
         ),
         shapes=_distinct(grid.shapes for grid in grids),
         catalog_entries=_distinct(grid.catalog_entries for grid in grids),
-        absent=_absent(spec, grids),
-        missing=_missing(spec, table),
-        kinds=sweep_names.price_note(),
-        nodes=sweep_names.node_note(),
-        **notes,
+        notes=notes
+        | {
+            "nodes": sweep_names.node_note(),
+            "kinds": sweep_names.price_note(),
+            "missing": _missing(spec, table),
+        },
     )
-
-
-#: Notes of a grid that the whole collects from its parts.
-_NOTES = ("saturates", "trains", "unsupported_note", "tokens")
 
 
 def _distinct(collections: Iterable[Iterable[T]]) -> tuple[T, ...]:
@@ -218,20 +216,14 @@ def absent_axes(sweep_spec: SweepSpec, part: SweepSpec) -> list[Axis]:
 
 def part_name(sweep_spec: SweepSpec, part: SweepSpec) -> str:
     """Return the text that names a part: the labels of the axes that were divided."""
-    part_labels, sweep_labels = (
-        {
-            axis.name: axis.labels
-            for axis in labelled_spec.axes
-            if axis.key in CATALOGUE_KEYS or axis.key in RECORDS_ABSENT_AT_ZERO
-        }
-        for labelled_spec in (part, sweep_spec)
-    )
-    cut = {
-        name: ", ".join(map(str, dict.fromkeys(labels)))
-        for name, labels in part_labels.items()
-        if labels != sweep_labels[name]
-    }
-    return " ".join(text if name in CATALOGUE_KEYS else f"{name} {text}" for name, text in cut.items())
+    sweep_labels, texts = {axis.name: axis.labels for axis in sweep_spec.axes}, []
+    for axis in part.axes:
+        if (axis.key in CATALOGUE_KEYS or axis.key in RECORDS_ABSENT_AT_ZERO) and axis.labels != sweep_labels[
+            axis.name
+        ]:
+            text = ", ".join(map(str, dict.fromkeys(axis.labels)))
+            texts.append(text if axis.name in CATALOGUE_KEYS else f"{axis.name} {text}")
+    return " ".join(texts)
 
 
 def _missing(spec: SweepSpec, table: MappingTable) -> str:
@@ -298,15 +290,10 @@ def _mapping_axes(spec: SweepSpec, grids: list[Grid]) -> tuple[Axis, ...]:
     axis_by_path = {axis.key: axis for axis in spec.axes}
     axes_by_path: dict[str, Axis] = {}
     for axis in itertools.chain(*(grid.mapping_axes for grid in grids)):
-        swept_axis, swept_values = (
-            axis_by_path.get(axis.key, axis),
-            {v for g in grids for v in g.parts.axis(axis.key).values},
-        )
-        axes_by_path[axis.key] = (
-            swept_axis
-            if axis.key in ALL_DEGREES
-            else _take(swept_axis, (i for i, value in enumerate(swept_axis.values) if value in swept_values))
-        )
+        swept_axis, swept_values = axis_by_path.get(axis.key, axis), _option_values(axis, grids)
+        if axis.key not in ALL_DEGREES:
+            swept_axis = take(swept_axis, (i for i, value in enumerate(swept_axis.values) if value in swept_values))
+        axes_by_path[axis.key] = swept_axis
     for path, axis in spec.fixed.items():
         if path in ALL_DEGREES[1:] + OPTIONS and any(path not in grid.spec.fixed for grid in grids):
             axes_by_path[path] = axis
@@ -318,7 +305,7 @@ def _mapping_axes(spec: SweepSpec, grids: list[Grid]) -> tuple[Axis, ...]:
 def _table(paths: tuple[str, ...], options: list[Axis], grids: list[Grid]) -> tuple[MappingTable, list[np.ndarray]]:
     """Return the mapping table of all grids, and by grid: [its mapping] number in that table."""
     degrees = [path for path in paths if path in {*EXPERT_DEGREES, *grids[0].table.degrees}]
-    varying = [axis for axis in options if _moves(axis, grids)]
+    varying = [axis for axis in options if len(_option_values(axis, grids)) > 1]
     rows, row_of = _distinct_rows([_rows(degrees, grid) for grid in grids])
     columns, column_of = _distinct_rows([_columns(varying, grid) for grid in grids])
     distinct = np.zeros((len(rows), len(columns)), bool)
@@ -349,9 +336,9 @@ def _columns(options: list[Axis], grid: Grid) -> np.ndarray:
     return indices
 
 
-def _moves(axis: Axis, grids: list[Grid]) -> bool:
-    """Return True if an option has several values over all grids."""
-    return len({value for grid in grids for value in grid.parts.axis(axis.key).values}) > 1
+def _option_values(axis: Axis, grids: list[Grid]) -> set[float]:
+    """Return the values of a part of the mapping over all grids."""
+    return {value for grid in grids for value in grid.parts.axis(axis.key).values}
 
 
 def _distinct_rows(arrays: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -248,18 +248,20 @@ def test_listed_degrees_that_are_in_no_mapping_are_told():
     axes = "tp = [8]\npp = [1, 2, 4]"
     found = plan(sweep(axes, system=""))[0]
     assert found.n_designs == 1
-    assert found.missing == (
+    assert found.notes["missing"] == (
         "in no mapping: pp 2, 4 (tp x cp x pp does not divide the number of devices); "
         "the sweep says no n_devices: 8, those of one node, are used"
     )
-    assert found.missing in found.remarks
-    assert plan(sweep(axes, system="n_devices = 16"))[0].missing.endswith(
-        "pp 4 (tp x cp x pp does not divide the number of devices)"
+    assert found.notes["missing"] in found.remarks
+    assert (
+        plan(sweep(axes, system="n_devices = 16"))[0]
+        .notes["missing"]
+        .endswith("pp 4 (tp x cp x pp does not divide the number of devices)")
     )
-    assert plan(sweep(axes, system="n_devices = 32"))[0].missing == ""
+    assert plan(sweep(axes, system="n_devices = 32"))[0].notes["missing"] == ""
     constrained = sweep(axes, system="n_devices = 32", more="[constraints]\nall = ['tp * pp <= 8']")
-    assert plan(constrained)[0].missing == "", "who asked for it knows"
-    assert plan(sweep('tp = [8]\npp = "divisors"', system=""))[0].missing == "", "of a rule what fits is taken"
+    assert plan(constrained)[0].notes["missing"] == "", "who asked for it knows"
+    assert plan(sweep('tp = [8]\npp = "divisors"', system=""))[0].notes["missing"] == "", "of a rule what fits is taken"
 
 
 def test_an_empty_sweep_tells_what_removed_candidates():

@@ -31,7 +31,7 @@ GROUPS = st.sampled_from([Group(2.0, 2.0), Group(8.0, 8.0), Group(16.0, 8.0), Gr
 
 
 def placed(**degrees):
-    return groups.groups(make_design(**degrees).mapping, PLAIN.scale_up.domain)
+    return groups.communicators(make_design(**degrees).mapping, PLAIN)
 
 
 def test_a_group_of_one_costs_nothing():
@@ -241,7 +241,8 @@ def test_members_of_a_group_in_a_node_of_eight(size, stride, local):
 )
 def test_a_rack_of_72_holds_what_fits(degrees, local):
     """64 devices of a job fit into one rack; of larger ones 64 of 72 are used where a group has no factor of nine."""
-    found = groups.groups(make_design(tp=degrees[0], dp=degrees[1]).mapping, 72.0)
+    rack = dataclasses.replace(PLAIN, scale_up=dataclasses.replace(PLAIN.scale_up, domain=72.0))
+    found = groups.communicators(make_design(tp=degrees[0], dp=degrees[1]).mapping, rack)
     assert (float(found.tp.local), float(found.dp.local)) == local
 
 

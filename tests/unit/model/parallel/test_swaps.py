@@ -1,5 +1,6 @@
 """Swaps of offloaded tensors: the closed forms against their schedules event by event, laws, and numbers by hand."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -9,7 +10,6 @@ import dse
 from dse.model.parallel.swaps import (
     Move,
     PassSwaps,
-    SwapRates,
     Swaps,
     UpdateParts,
     copy_rate,
@@ -23,7 +23,10 @@ from tests.oracles import swaps as events
 from tests.programs import metrics_of
 
 SECONDS = st.floats(0.1, 10.0)
-RATES = SwapRates(link=10.0, pageable=2.0, storage_read=5.0, storage_write=2.0, link_duplex=1.0, storage_duplex=0.0)
+LINK, HOST = (
+    10.0,
+    HostTiers(pageable_bandwidth=2.0, storage_read=5.0, storage_write=2.0, link_duplex=1.0, storage_duplex=0.0),
+)
 
 
 def by_formula(passes, layers, depth):
@@ -102,7 +105,7 @@ def test_a_pass_by_hand():
 
     def seconds(depth, pinned, layers=4.0):
         weights, stored = Move(20.0, 0.0, 10.0, 0.0, depth, pinned), Move(0.0, 6.0, 0.0, 0.0, depth, pinned)
-        swapped = swap_seconds((weights, stored), RATES, layers)
+        swapped = swap_seconds((weights, stored), LINK, HOST, layers)
         return [float(value) for value in (swapped.overlapped, swapped.synchronous, swapped.ahead)]
 
     one, two, zero = (seconds(*map(jax_number, (depth, 1.0))) for depth in (1.0, 3.0, 0.0))
@@ -111,9 +114,9 @@ def test_a_pass_by_hand():
     assert zero == pytest.approx([0.0, 2.0 + 2.0 + 0.6, 0.0])
     assert seconds(*map(jax_number, (1.0, 0.0))) == pytest.approx([0.0, 20.0 / 2.0 + 2.0 + 6.0 / 2.0, 0.0])
     assert seconds(0.0, 1.0) == zero, "a literal depth is a depth, too"
-    half = RATES._replace(link_duplex=jax_number(0.0))
+    half = dataclasses.replace(HOST, link_duplex=jax_number(0.0))
     moves = Move(20.0, 0.0, 0.0, 0.0, 1.0, 1.0), Move(0.0, 6.0, 0.0, 0.0, 1.0, 1.0)
-    assert float(swap_seconds(moves, half, 4.0).overlapped) == pytest.approx(2.6)
+    assert float(swap_seconds(moves, LINK, half, 4.0).overlapped) == pytest.approx(2.6)
 
 
 def jax_number(value):
@@ -128,8 +131,10 @@ def test_rates_by_hand():
     gradient, a 16-bit weight) are 1.7e9 parameters/s, of one core 0.32e9."""
     assert float(host_update_rate(HostTiers(), 30.0)) == pytest.approx(51.2 / 30.0 * 1e9)
     assert float(host_update_rate(HostTiers(host_cores=1.0), 30.0)) == pytest.approx(9.6 / 30.0 * 1e9)
-    assert float(copy_rate(RATES, 1.0)) == 10.0 and float(copy_rate(RATES, 0.0)) == 2.0
-    assert float(copy_rate(RATES._replace(pageable=100.0), 0.0)) == 10.0  # no faster than the link
+    assert float(copy_rate(LINK, HOST, 1.0)) == 10.0 and float(copy_rate(LINK, HOST, 0.0)) == 2.0
+    assert (
+        float(copy_rate(LINK, dataclasses.replace(HOST, pageable_bandwidth=100.0), 0.0)) == 10.0
+    )  # no faster than the link
 
 
 #: Everything off the device, on one card.
