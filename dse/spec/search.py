@@ -262,5 +262,7 @@ def _options(section: _SearchFields, file: str) -> dict[str, dict[str, Any]]:
             where, fix = f"{file}: search.{name}", f'add "{name}" to method'
             raise InputError(where, "options of a method that is not run", ", ".join(section.method), fix)
         if name in section.method:
-            options[name] = table.model_dump(exclude_none=True) if table else dict(METHOD_OPTIONS.get(name, {}))
+            options[name] = dict(METHOD_OPTIONS.get(name, {}))
+            if table:
+                options[name] = table.options if name == DESCENT else table.model_dump()
     return options

@@ -34,11 +34,6 @@ def axes_of(grid: Grid) -> list[tuple[Axis, np.ndarray]]:
     return dimensions + [(axis, np.unique(_mapping_part(grid, axis)[1])) for axis in grid.mapping_axes]
 
 
-def n_axis_values(grid: Grid) -> int:
-    """Return the number of values of all axes together."""
-    return sum(len(values) for _, values in axes_of(grid))
-
-
 def _mapping_part(grid: Grid, axis: Axis) -> tuple[str, np.ndarray]:
     """Return ("rows", "columns" or "all" of the table; values along these) of a part of the mapping."""
     if axis.key in grid.table.degrees:

@@ -50,12 +50,12 @@ def test_numpy_judges_as_compiled_programs_do(axes):
     values = padded_values(task.space, points, 2048)
     few, many = (Evaluator(task.program, task.grid.base, 64, total) for total in (2500, None))
     assert few.by_numpy and not many.by_numpy and few.size == many.size == 2048
-    for name, one, other in zip(Evaluation._fields, few(values, 2500), many(values, 2500), strict=True):
+    for name, one, other in zip(Evaluation._fields, few(values, 2500)[0], many(values, 2500)[0], strict=True):
         np.testing.assert_allclose(one[:2500], other[:2500], rtol=2e-5, err_msg=name)
     some = {path: array[:2048] for path, array in values.items()}
     weights = np.tile(np.float32([0.3, 0.7]), (2048, 1))
     penalty = Penalty(weights, np.full(2048, 0.5, np.float32), np.full(2048, 2.0, np.float32))
-    (one, slopes), (other, wanted) = (evaluator.slopes(some, penalty, 300) for evaluator in (few, many))
+    (one, slopes), (other, wanted) = (evaluator(some, 300, penalty) for evaluator in (few, many))
     np.testing.assert_allclose(one.violation[:300], other.violation[:300], rtol=2e-5)
     for path in wanted:
         scale = float(np.abs(wanted[path][:300]).max()) or 1.0
