@@ -54,10 +54,11 @@ def build(
     """
     attributes = _attributes(problem, method_results, summary, identity)
     if (trace := method_results[0].trace) and (chip := method_results[0].chip):
+        document = {name: value for name, value in dataclasses.asdict(summary).items() if name not in _RUN_FIELDS}
         return Labelled(
             _descent_variables(problem, trace, chip),
             _chip_coordinates(chip),
-            attrs=attributes | {_OUTCOME: _outcome_json(summary)},
+            attrs=attributes | {_OUTCOME: json.dumps(document)},
         )
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in problem.grid.fixed}
     fixed |= {name: values for name, values in work_coordinates(problem.grid).items() if not values.dims}
@@ -113,12 +114,6 @@ def _chip_coordinates(chip: DescentChip) -> dict[str, Variable]:
         "workload": ([row.workload for row in chip.workloads], "workload"),
     }
     return {name: Variable((name,), np.array(texts), {"long_name": about}) for name, (texts, about) in names.items()}
-
-
-def _outcome_json(summary: SearchOutcome) -> str:
-    """Return an outcome as a JSON text, without the fields that differ from run to run."""
-    document = dataclasses.asdict(summary)
-    return json.dumps({name: value for name, value in document.items() if name not in _RUN_FIELDS})
 
 
 def load_outcome(problem: Problem, target: Path, identity: dict[str, str]) -> SearchOutcome | None:

@@ -19,7 +19,7 @@ from dse.optimizers import space as spaces, tables
 from dse.optimizers.codesign import problem as descents
 from dse.optimizers.codesign.descent import DescentProblem
 from dse.optimizers.evaluation import Evaluator, StructuresEvaluator, Values, padded, padded_values, reshape_results
-from dse.optimizers.functions import Penalty, evaluate
+from dse.optimizers.functions import Penalty
 from dse.optimizers.judging import Evaluation
 from dse.optimizers.space import Point, Space
 from dse.spec import SearchSpec
@@ -30,7 +30,6 @@ from dse.sweep.engine.point import Program
 from dse.sweep.grid import compose
 from dse.sweep.results.summary import works
 from dse.sweep.store import manifest
-from dse.types import Scalar
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,10 +137,6 @@ class Problem:
         results = self.evaluator(padded_values(self.space, points, size), count, Penalty(weights, zeros, zeros))
         slopes: tuple[Evaluation, Values] = reshape_results(jax.device_get(results), (count,))
         return slopes
-
-    def evaluate_leaves(self, values: dict[str, Scalar]) -> Evaluation:
-        """Return the evaluation of the base design with ``values`` (full path → value); differentiable."""
-        return evaluate(self.program, self.grid.base, values)
 
     def metrics(self, points: Point) -> dict[str, np.ndarray]:
         """Return name → metrics [design] of the results' metrics at points [design].

@@ -101,11 +101,7 @@ def execute(spec: Source, output: str | Path | bool | None = None, **options: An
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
     """
     labelled, summary = perform(plan(spec, options.get("study")), SearchOptions(output, **options))
-    if labelled is not None:
-        return results.to_xarray(labelled), summary
-    assert summary.output is not None, "an outcome without results was read from a file"
-    with results.open_results(summary.output) as dataset:
-        return dataset.load(), summary
+    return results.dataset_of(labelled, summary.output), summary
 
 
 def plan(spec: Source, study: Study | None = None, any_option: bool = False, whole_stacks: bool = False) -> Problem:

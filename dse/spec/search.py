@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -140,9 +138,7 @@ class SearchSpec:
 
     def hash(self) -> str:
         """Return the SHA-256, in hexadecimal, of the document without title, ``[output]`` and ``[search]``."""
-        document = toml.parse(self.sweep.text, self.sweep.file)
-        hashed_keys = {key: value for key, value in document.items() if key not in ("title", "output", "search")}
-        return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
+        return self.sweep.hash_without("title", "output", "search")
 
 
 def read(spec: str | Path | Mapping[str, Any], study: Study | None = None) -> SearchSpec:

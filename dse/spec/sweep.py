@@ -116,9 +116,12 @@ class SweepSpec:
 
     def hash(self) -> str:
         """Return the SHA-256, in hexadecimal, of the document without title and ``[output]`` but with metric groups."""
+        return self.hash_without("title", "output", **dict.fromkeys(self.groups, True))
+
+    def hash_without(self, *sections: str, **more: bool) -> str:
+        """Return the SHA-256, in hexadecimal, of the document without some sections, and of more."""
         document = toml.parse(self.text, self.file)
-        hashed_keys = {key: value for key, value in document.items() if key not in ("title", "output")}
-        hashed_keys |= dict.fromkeys(self.groups, True)
+        hashed_keys = {key: value for key, value in document.items() if key not in sections} | more
         return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
 
 

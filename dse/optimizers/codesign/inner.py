@@ -15,12 +15,12 @@ import numpy as np
 from jax import Array
 
 from dse.designs import leaf, replace
-from dse.doors import Equations, ScalarFunction, recording
+from dse.doors import Equations, ScalarFunction
 from dse.io.files import search_digest
 from dse.model import generated
 from dse.sweep import Grid
 from dse.sweep.engine.gradients import Gradient
-from dse.sweep.engine.point import Program, evaluate_point
+from dse.sweep.engine.point import Program, evaluate_point, traced
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import Design, Scalar
 
@@ -50,8 +50,7 @@ def _equations(
     program: Program, structure: jax.tree_util.PyTreeDef, dtype: Any
 ) -> tuple[Equations, jax.tree_util.PyTreeDef]:
     """Return the equations of :func:`_point` for scalars of such a structure, and the structure of their outputs."""
-    scalars = [jax.ShapeDtypeStruct((), dtype)] * structure.num_leaves
-    return recording.trace(functools.partial(_point, program), *jax.tree.unflatten(structure, scalars))
+    return traced(functools.partial(_point, program), structure, dtype)
 
 
 def _point(program: Program, base: Design, values: dict[str, Scalar]) -> InnerPoint:

@@ -9,6 +9,7 @@ little of the work, is a program of its own (``outer_chunk``): it is compiled qu
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -37,64 +38,62 @@ from dse.sweep.engine.staging import (
 from dse.sweep.engine.tables import Tables, device_tables, mask_bits
 
 
-@persistent_jit("staged_program", "stages", "variables", "count", options=FAST)
-def full_chunk(
-    grid: Tables,
-    start: Array,
-    *,
-    staged_program: StagedProgram,
-    stages: ProgramStages,
-    variables: tuple[int, ...],
-    count: int,
-) -> tuple[Array, ...]:
-    """Return the values of ``variables`` for ``count`` outer indices from ``start``, each along its array axes."""
-    values, _ = _chunk_values(grid, start, staged_program, stages.tables, count)
-    return tuple(values[i] for i in variables)
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """What a program of a chunk depends on besides its arrays, as a static argument."""
+
+    staged_program: StagedProgram
+    stages: ProgramStages  #: its stages, and the groups of its scores
+    factor_sizes: tuple[tuple[int, int], ...]  #: by group (size of the first factor, of the second), 1 for none
+    variables: tuple[int, ...]  #: that are returned of all outputs
+    count: int  #: outer indices that are computed
+
+    @property
+    def is_cacheable(self) -> bool:
+        """See :class:`~dse.sweep.engine.point.Program`."""
+        return self.staged_program.is_cacheable
+
+    def __str__(self) -> str:
+        return str((str(self.staged_program), self.stages, self.factor_sizes, self.variables, self.count))
 
 
-@persistent_jit("staged_program", "stages", "factor_sizes", "count", options=FAST)
-def score_chunk(
-    grid: Tables,
-    start: Array,
-    n_valid: Array,
-    masks: Sequence[tuple[Array, Array] | None],
-    *,
-    staged_program: StagedProgram,
-    stages: ProgramStages,
-    factor_sizes: tuple[tuple[int, int], ...],
-    count: int,
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Return scores and reasons of ``count`` outer indices from ``start``, by group.
+#: By group [first factor, second factor] (word, bit) of the mask for each inner index; None for a group without a mask.
+Masks = Sequence[tuple[Array, Array] | None]
+
+#: Scores, and reasons, by group.
+GroupScores = tuple[tuple[Array, ...], tuple[Array, ...]]
+
+
+@persistent_jit("chunk", options=FAST)
+def full_chunk(grid: Tables, start: Array, *, chunk: Chunk) -> tuple[Array, ...]:
+    """Return the values of the variables of a chunk from the outer index ``start``, each along its array axes."""
+    values, _ = _chunk_values(grid, start, chunk, chunk.stages.tables)
+    return tuple(values[i] for i in chunk.variables)
+
+
+@persistent_jit("chunk", options=FAST)
+def score_chunk(grid: Tables, start: Array, n_valid: Array, masks: Masks, *, chunk: Chunk) -> GroupScores:
+    """Return scores and reasons of a chunk from the outer index ``start``, by group.
 
     Args:
         grid: tables of the nest.
         start: digits of the first outer index.
         n_valid: number of outer indices, from the first, that are in the sweep; later ones count as no mapping.
-        masks: by group [first factor, second factor] (word, bit) of the mask for each inner index; None for a
-            group without a mask.
-        staged_program: the program.
-        stages: its stages, and the groups of its scores.
-        factor_sizes: by group (size of the first factor, of the second), 1 for a factor that it does not have.
-        count: number of outer indices that are computed.
+        masks: of the groups.
+        chunk: what is computed.
 
     Returns:
         By group [objective, first factor, second factor, outer] scores, the smaller the better, infinite for what is
         infeasible or no mapping. By group [first factor, second factor, outer] bits of the reasons,
         ``Study.feasible_bit`` where there is none, 0 for what is no mapping.
     """
-    values, mask_row = _chunk_values(grid, start, staged_program, stages.tables, count)
-    return _score_groups(values, _mask_words(grid, mask_row, n_valid), masks, staged_program, stages, factor_sizes)
+    values, mask_row = _chunk_values(grid, start, chunk, chunk.stages.tables)
+    return _score_groups(values, _mask_words(grid, mask_row, n_valid), masks, chunk)
 
 
-@persistent_jit("staged_program", "stages", "count", quickly=True)
+@persistent_jit("chunk", quickly=True)
 def outer_chunk(
-    grid: Tables,
-    start: Array,
-    n_valid: Array,
-    *,
-    staged_program: StagedProgram,
-    stages: ProgramStages,
-    count: int,
+    grid: Tables, start: Array, n_valid: Array, *, chunk: Chunk
 ) -> tuple[dict[tuple[int, ...], Array], Array]:
     """Return what the stage of the outer index, the first of :func:`score_chunk`, hands on to the others.
 
@@ -102,32 +101,24 @@ def outer_chunk(
         Variables → their values, stacked where shape and type are the same: hundreds of arrays would take longer to
         hand on than to compute. [outer, word] of the mask.
     """
-    values, mask_row = _chunk_values(grid, start, staged_program, stages.tables[:1], count)
+    values, mask_row = _chunk_values(grid, start, chunk, chunk.stages.tables[:1])
     kinds: dict[Any, list[int]] = {}
-    for i in _later_stage_inputs(staged_program, stages):
+    for i in _later_stage_inputs(chunk.staged_program, chunk.stages):
         kinds.setdefault((values[i].shape, values[i].dtype), []).append(i)
     stacks = {tuple(variables): jnp.stack([values[i] for i in variables]) for variables in kinds.values()}
     return stacks, _mask_words(grid, mask_row, n_valid)
 
 
-@persistent_jit("staged_program", "stages", "factor_sizes", "count", options=FAST)
+@persistent_jit("chunk", options=FAST)
 def inner_chunk(
-    grid: Tables,
-    outer_values: dict[tuple[int, ...], Array],
-    mask_words: Array,
-    masks: Sequence[tuple[Array, Array] | None],
-    *,
-    staged_program: StagedProgram,
-    stages: ProgramStages,
-    factor_sizes: tuple[tuple[int, int], ...],
-    count: int,
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    grid: Tables, outer_values: dict[tuple[int, ...], Array], mask_words: Array, masks: Masks, *, chunk: Chunk
+) -> GroupScores:
     """Return the scores and reasons of :func:`score_chunk` from the values and mask words of :func:`outer_chunk`."""
-    values = _input_values(grid.first | grid.second, grid, staged_program)
+    values = _input_values(grid.first | grid.second, grid, chunk.staged_program)
     for variables, stacked in outer_values.items():
         values |= dict(zip(variables, stacked, strict=True))
-    values = _run_stages(values, staged_program, stages.tables[1:])
-    return _score_groups(values, mask_words, masks, staged_program, stages, factor_sizes)
+    values = _run_stages(values, chunk.staged_program, chunk.stages.tables[1:])
+    return _score_groups(values, mask_words, masks, chunk)
 
 
 def _later_stage_inputs(staged_program: StagedProgram, stages: ProgramStages) -> tuple[int, ...]:
@@ -138,16 +129,12 @@ def _later_stage_inputs(staged_program: StagedProgram, stages: ProgramStages) ->
 
 
 def _chunk_values(
-    grid: Tables,
-    start: Array,
-    staged_program: StagedProgram,
-    stages: Sequence[ProgramStage],
-    count: int,
+    grid: Tables, start: Array, chunk: Chunk, stages: Sequence[ProgramStage]
 ) -> tuple[dict[int, Array], Array]:
-    """Return variable → values of a chunk after its stages, and [outer] the mask rows."""
-    outer_values, mask_row = _call_unfused(functools.partial(_outer_values, count=count), grid, start)
-    inputs = _input_values(grid.first | grid.second | outer_values, grid, staged_program)
-    return _run_stages(inputs, staged_program, stages), mask_row
+    """Return variable → values of a chunk after some of its stages, and [outer] the mask rows."""
+    outer_values, mask_row = _call_unfused(functools.partial(_outer_values, count=chunk.count), grid, start)
+    inputs = _input_values(grid.first | grid.second | outer_values, grid, chunk.staged_program)
+    return _run_stages(inputs, chunk.staged_program, stages), mask_row
 
 
 def _input_values(values_by_path: dict[str, Array], grid: Tables, staged_program: StagedProgram) -> dict[int, Array]:
@@ -163,10 +150,8 @@ def _run_stages(
 ) -> dict[int, Array]:
     """Return variable → values: the inputs ``values``, and what the stages compute."""
     for stage in stages:
-        outputs = _call_unfused(
-            functools.partial(_run_stage, staged_program=staged_program, stage=stage),
-            tuple(values[i] for i in stage.inputs),
-        )
+        function = functools.partial(_run_stage, staged_program=staged_program, stage=stage)
+        outputs = _call_unfused(function, tuple(values[i] for i in stage.inputs))
         values = values | dict(zip(stage.outputs, outputs, strict=True))
     return values
 
@@ -178,19 +163,12 @@ def _mask_words(grid: Tables, mask_row: Array, n_valid: Array) -> Array:
     return lax.with_sharding_constraint(valid_words, device_sharding("outer"))
 
 
-def _score_groups(
-    values: dict[int, Array],
-    mask_words: Array,
-    masks: Sequence[tuple[Array, Array] | None],
-    staged_program: StagedProgram,
-    stages: ProgramStages,
-    factor_sizes: tuple[tuple[int, int], ...],
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+def _score_groups(values: dict[int, Array], mask_words: Array, masks: Masks, chunk: Chunk) -> GroupScores:
     """Return scores and reasons by group, as :func:`score_chunk` does, from variable → values."""
     results = []
-    for group, mask, sizes in zip(stages.groups, masks, factor_sizes, strict=True):
-        evaluate_group = functools.partial(_score_group, staged_program=staged_program, group=group, factor_sizes=sizes)
-        results.append(_call_unfused(evaluate_group, tuple(values[i] for i in group.stage.inputs), mask_words, mask))
+    for group, mask, sizes in zip(chunk.stages.groups, masks, chunk.factor_sizes, strict=True):
+        function = functools.partial(_score_group, chunk.staged_program, group, sizes)
+        results.append(_call_unfused(function, tuple(values[i] for i in group.stage.inputs), mask_words, mask))
     scores, reasons = zip(*results, strict=True)
     return scores, reasons
 
@@ -222,12 +200,12 @@ def _run_stage(values: tuple[Array, ...], staged_program: StagedProgram, stage: 
 
 
 def _score_group(
-    values: tuple[Array, ...],
-    mask_words: Array,
-    mask: tuple[Array, Array] | None,
     staged_program: StagedProgram,
     group: ScoreGroup,
     factor_sizes: tuple[int, int],
+    values: tuple[Array, ...],
+    mask_words: Array,
+    mask: tuple[Array, Array] | None,
 ) -> tuple[Array, Array]:
     """Return scores and reasons of a group as :func:`score_chunk` does, from the values of the inputs of its stage."""
     outputs = score_outputs(staged_program.program, staged_program.structure)
@@ -287,19 +265,19 @@ class ChunkPrograms:
         }
         self.owners: Owners = tuple(owner_of_objective[k] for k in sorted(owner_of_objective))
 
-    def _run(self, function: PersistentFunction, count: int, *arguments: Any, **static: Any) -> Any:
+    def _run(self, function: PersistentFunction, count: int, *arguments: Any) -> Any:
         """Return the value of a function at the tables and ``arguments``, for ``count`` outer indices.
 
         Its program is looked up once for each count, since there are hundreds of arguments.
         """
         key = function, count
         if key not in self._programs:
-            self._programs[key] = function.compiled(self._tables, *arguments, **self._static(count), **static)
+            self._programs[key] = function.compiled(self._tables, *arguments, chunk=self._chunk(count))
         return self._programs[key](self._tables, *arguments)
 
-    def _static(self, count: int) -> dict[str, Any]:
-        """Return the static arguments that all functions of a chunk of ``count`` outer indices have."""
-        return {"staged_program": self.staged_program, "stages": self.stages, "count": count}
+    def _chunk(self, count: int) -> Chunk:
+        """Return the chunk of ``count`` outer indices."""
+        return Chunk(self.staged_program, self.stages, self._factor_sizes, self._variables, count)
 
     def outer_range(self, first: int, count: int, stop: int) -> tuple[np.ndarray, np.int32, int]:
         """Return (digits of the outer index ``first``, number before ``stop``, number computed) of ``count`` of them.
@@ -313,7 +291,7 @@ class ChunkPrograms:
     def values(self, first: int, count: int, stop: int) -> tuple[dict[int, Array], int]:
         """Dispatch a chunk and return (variable → device array of its values, number of outer indices computed)."""
         start, _, padded = self.outer_range(first, count, stop)
-        arrays = self._run(full_chunk, padded, start, variables=self._variables)
+        arrays = self._run(full_chunk, padded, start)
         return dict(zip(self._variables, arrays, strict=True)), padded
 
     def scores(self, first: int, count: int, stop: int, pivots: np.ndarray, thresholds: np.ndarray | None) -> Scores:
@@ -323,8 +301,7 @@ class ChunkPrograms:
         if self._has_outer_program:
             scores, reasons = self._scores_in_two_programs(padded, start, n_valid, pivots, keywords)
         else:
-            arguments = start, n_valid, self._masks
-            scores, reasons = self._run(score_chunk, padded, *arguments, factor_sizes=self._factor_sizes)
+            scores, reasons = self._run(score_chunk, padded, start, n_valid, self._masks)
         chunk_scores = Scores(scores, reasons, *summarise(scores, reasons, pivots, **keywords))
         if thresholds is None:
             return chunk_scores
@@ -341,16 +318,14 @@ class ChunkPrograms:
         self, count: int, start: np.ndarray, n_valid: np.int32, pivots: np.ndarray, reduction_keywords: dict[str, Any]
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """Return scores and reasons; programs that are not cached are compiled side by side with that of reductions."""
-        keywords = self._static(count)
         if (outer_chunk, count) not in self._programs:
-            outer_values = _zero_arrays(outer_chunk.begin(self._tables, start, n_valid, **keywords))
-            inner_results = outer_values and inner_chunk.begin(
-                self._tables, *outer_values, self._masks, factor_sizes=self._factor_sizes, **keywords
-            )
+            chunk = self._chunk(count)
+            outer_values = _zero_arrays(outer_chunk.begin(self._tables, start, n_valid, chunk=chunk))
+            inner_results = outer_values and inner_chunk.begin(self._tables, *outer_values, self._masks, chunk=chunk)
             if inner_results:
                 summarise.begin(*_zero_arrays(inner_results), pivots, **reduction_keywords)
         outer_values = self._run(outer_chunk, count, start, n_valid)
-        return self._run(inner_chunk, count, *outer_values, self._masks, factor_sizes=self._factor_sizes)
+        return self._run(inner_chunk, count, *outer_values, self._masks)
 
 
 def _zero_arrays(shapes: Any) -> Any:

@@ -116,7 +116,9 @@ def count_below(
     """
     n = thresholds.shape[1]
     triples = jnp.pad(thresholds, [(0, 0), (0, -n % 3)]).reshape(len(thresholds), -1, 3)
-    n_feasible = [_count_per_outer(reason == feasible_bit) for reason in reasons] if len(reasons) > 1 else []
+    n_feasible = (
+        [(r == feasible_bit).sum(axis=_INNER_AXES, dtype=jnp.int32) for r in reasons] if len(reasons) > 1 else []
+    )
     counts_by_objective = []
     for (group, row), of_objective in zip(owners, triples, strict=True):
         other_counts = _other_groups(n_feasible, group)
@@ -146,11 +148,6 @@ def _unpacked(packed: Array) -> list[Array]:
     """
     sums = packed.sum(axis=0, dtype=jnp.int32)
     return [(sums >> offset & 1023).sum(axis=0, dtype=jnp.int32) for offset in _BIT_OFFSETS]
-
-
-def _count_per_outer(flags: Array) -> Array:
-    """Return [outer] the number of flags [first factor, second factor, outer] that are set."""
-    return flags.sum(axis=_INNER_AXES, dtype=jnp.int32)
 
 
 def _totals(factors: Sequence[Array]) -> Array:

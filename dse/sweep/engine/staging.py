@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 
 from dse.doors import Equations
-from dse.doors.equations import Atom, Constant, Equation
+from dse.doors.equations import Atom, Constant
 from dse.sweep.engine.nesting import FIRST, OUTER, SECOND, Inner, Nest
 from dse.sweep.engine.point import Program, equations_of
 from dse.sweep.engine.scores import Output
@@ -58,7 +58,8 @@ class StagedProgram:
         """Variable → its array axes, a sum of OUTER, FIRST and SECOND."""
         axes_by_variable = dict(enumerate(self.input_axes))
         for equation in self.equations.equations:
-            axes = _union(axes_by_variable[i] for i in equation.inputs if isinstance(i, int))
+            input_axes = (axes_by_variable[i] for i in equation.inputs if isinstance(i, int))
+            axes = functools.reduce(operator.or_, input_axes, 0)
             axes_by_variable |= dict.fromkeys(equation.outputs, axes)
         return axes_by_variable
 
@@ -123,7 +124,7 @@ def score_outputs(program: Program, structure: jax.tree_util.PyTreeDef) -> Score
 
 def _terms(equations: Equations, reason: Atom) -> list[Atom]:
     """Return the atoms, integers of different bits, that add up to a reason."""
-    equation_by_output = _equation_by_output(equations)
+    equation_by_output = {output: equation for equation in equations.equations for output in equation.outputs}
 
     def terms(atom: Atom) -> list[Atom]:
         equation = None if isinstance(atom, Constant) else equation_by_output.get(atom)
@@ -132,16 +133,6 @@ def _terms(equations: Equations, reason: Atom) -> list[Atom]:
         return [term for operand in equation.inputs for term in terms(operand)]
 
     return terms(reason)
-
-
-def _union(bits: Iterable[int]) -> int:
-    """Return the bits that any of these has."""
-    return functools.reduce(operator.or_, bits, 0)
-
-
-def _equation_by_output(equations: Equations) -> dict[int, Equation]:
-    """Return variable → the equation that computes it."""
-    return {output: equation for equation in equations.equations for output in equation.outputs}
 
 
 def output_stages(staged_program: StagedProgram, outputs: Sequence[Atom]) -> ProgramStages:
@@ -238,10 +229,8 @@ def run_stage(
         values: values of the stage's inputs, each along its array axes.
         outputs: variables or constants that are returned.
     """
-    equations, input_axes = (
-        staged_program.equations.part(stage.inputs, outputs),
-        [staged_program.axes_of(i) for i in stage.inputs],
-    )
+    equations = staged_program.equations.part(stage.inputs, outputs)
+    input_axes = [staged_program.axes_of(i) for i in stage.inputs]
 
     def function(*scalars: Any) -> list[Any]:
         return equations.run(dict(zip(stage.inputs, scalars, strict=True)))
@@ -249,11 +238,10 @@ def run_stage(
     output_axes = [staged_program.axes_of(atom) for atom in outputs]
     for axis in reversed(AXES):
         if any(value_axes & axis for value_axes in input_axes):
-            vmap_axes = [
-                [0 if value_axes & axis else None for value_axes in axis_sets]
-                for axis_sets in (input_axes, output_axes)
-            ]
-            function = jax.vmap(function, tuple(vmap_axes[0]), vmap_axes[1])
+            in_axes, out_axes = (
+                [0 if a & axis else None for a in axis_sets] for axis_sets in (input_axes, output_axes)
+            )
+            function = jax.vmap(function, tuple(in_axes), out_axes)
     return function(*values)
 
 

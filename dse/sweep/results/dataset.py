@@ -119,7 +119,8 @@ def _best_mappings(grid: Grid, result: BlockResult) -> Labelled:
 def _metrics(grid: Grid, result: BlockResult) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
     """Return (name, values, attributes) of every metric; NaN where it needs a step and the design cannot form one."""
     study, rows_by_name = grid.spec.study, dict(zip(grid.spec.metrics, result.values, strict=True))
-    no_step = _lacks_step(rows_by_name, study)
+    reason = rows_by_name.get("infeasible_reason", np.zeros(1, np.float32))
+    no_step = (reason.astype(np.int32) & study.no_step_bits) != 0
     if no_step.any():
         left_out = {name for name in rows_by_name if not study.is_valid_without_step(name)}
         rows_by_name |= {name: np.where(no_step, np.float32(np.nan), rows_by_name[name]) for name in left_out}
@@ -127,13 +128,6 @@ def _metrics(grid: Grid, result: BlockResult) -> list[tuple[str, np.ndarray, dic
     if grid.members and "infeasible_reason" in metrics:
         metrics["infeasible_reason"][1].update(_reason_flags(study, {NO_DESIGN: study.feasible_bit}))
     return [(name, *about) for name, about in metrics.items()]
-
-
-def _lacks_step(rows_by_name: dict[str, np.ndarray], study: Study) -> np.ndarray:
-    """Return [design] True where the design cannot form a step; False in results without reasons."""
-    if "infeasible_reason" not in rows_by_name:
-        return np.zeros((), bool)
-    return (rows_by_name["infeasible_reason"].astype(np.int32) & study.no_step_bits) != 0
 
 
 def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, dict[str, Any]]:

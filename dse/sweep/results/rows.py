@@ -13,7 +13,7 @@ from dse.errors import InputError, unknown_name
 from dse.sweep.results import schema
 from dse.sweep.results.indexing import NUMBERS, with_index
 from dse.sweep.results.layout import are_designs
-from dse.sweep.results.ranking import is_work, objectives_of, ranking
+from dse.sweep.results.ranking import is_work, ranking, valid_objectives
 from dse.sweep.results.singles import flat_values, is_search, nothing_feasible, single_designs
 
 
@@ -123,11 +123,7 @@ class DesignRows:
 
     def sign(self, metric: str) -> float:
         """Return 1 for a metric that is minimised, -1 for one that is maximised: as an objective says, or its name."""
-        try:
-            objectives = objectives_of(self.results)
-        except InputError:  # of a specification that is no longer valid
-            objectives = ()
-        signs = {objective.expression.text: objective.sign for objective in objectives}
+        signs = {objective.expression.text: objective.sign for objective in valid_objectives(self.results)}
         return signs.get(metric, -1.0 if more_is_better(metric) else 1.0)
 
     def at(self, rows: np.ndarray) -> xr.Dataset:
