@@ -32,7 +32,6 @@ from dse.sweep.engine.staging import (
     ScoreGroup,
     StagedProgram,
     expand_axes,
-    run_stage,
     score_outputs,
 )
 from dse.sweep.engine.tables import Tables, device_tables, mask_bits
@@ -191,7 +190,7 @@ def _outer_values(grid: Tables, start: Array, count: int) -> tuple[dict[str, Arr
 
 def _run_stage(values: tuple[Array, ...], staged_program: StagedProgram, stage: ProgramStage) -> tuple[Array, ...]:
     """Return the outputs of a stage, each along its array axes, from the values of its inputs."""
-    outputs = run_stage(staged_program, stage, values, stage.outputs)
+    outputs = staged_program.run(stage, values, stage.outputs)
     for i, variable in enumerate(stage.outputs):
         if staged_program.axes_of(variable) & OUTER:  # the last axis
             sharding = device_sharding(*[None] * (outputs[i].ndim - 1), "outer")
@@ -212,7 +211,7 @@ def _score_group(
     feasible_bit = staged_program.program.study.feasible_bit
     terms = [outputs.reasons[i] for i in group.reasons]
     atoms = [*terms, *(outputs.objectives[i] for i in group.objectives)]
-    outcomes = zip(run_stage(staged_program, group.stage, values, atoms), atoms, strict=True)
+    outcomes = zip(staged_program.run(group.stage, values, atoms), atoms, strict=True)
     arrays = [expand_axes(value, staged_program.axes_of(atom)) for value, atom in outcomes]
     shape = *factor_sizes, len(mask_words)
     reason = functools.reduce(jnp.add, arrays[: len(terms)], jnp.zeros((1, 1, 1), jnp.int32))

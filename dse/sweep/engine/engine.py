@@ -211,15 +211,13 @@ class SweepEngine:
     def _outputs(self) -> tuple[ChunkPrograms, Outputs]:
         """The compiled stages of all outputs, and the variables that these are."""
         from dse.sweep.engine.chunks import ChunkPrograms
-        from dse.sweep.engine.staging import output_sources, output_stages
 
         staged_program = self._stage_program(self.full_nest, self.compiled)
 
         def find() -> tuple[ProgramStages, Outputs]:
             equations, structure = equations_of(staged_program.program, self._structure)
-            return output_stages(staged_program, equations.outputs), output_sources(
-                staged_program, equations.outputs, structure
-            )
+            outputs = staged_program.outputs(equations.outputs, structure)
+            return staged_program.output_stages(equations.outputs), outputs
 
         stages, outputs = self._cached(f"stages {staged_program}", find)
         return ChunkPrograms(self.full_nest, staged_program, stages, outputs.variables), outputs
@@ -227,17 +225,16 @@ class SweepEngine:
     def score_programs(self, nest: Nest, n_objectives: int) -> ChunkPrograms:
         """Return the compiled stages of the scores by the first ``n_objectives`` objectives."""
         from dse.sweep.engine.chunks import ChunkPrograms
-        from dse.sweep.engine.staging import score_outputs, score_stages
+        from dse.sweep.engine.staging import score_outputs
 
         key = nest.inner, n_objectives
         if key not in self._score_programs:
             program = dataclasses.replace(self.program, objectives=self.program.objectives[:n_objectives])
-            staged_program = self._stage_program(
-                nest, dataclasses.replace(self._compiled(program), metrics=_SCORE_METRICS)
-            )
+            program = dataclasses.replace(self._compiled(program), metrics=_SCORE_METRICS)
+            staged_program = self._stage_program(nest, program)
 
             def find() -> ProgramStages:
-                return score_stages(staged_program, score_outputs(staged_program.program, self._structure), nest.inner)
+                return staged_program.score_stages(score_outputs(program, self._structure), nest.inner)
 
             self._score_programs[key] = ChunkPrograms(
                 nest, staged_program, self._cached(f"scores {staged_program} {nest.inner}", find)

@@ -22,6 +22,7 @@ from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
 from dse.sweep.progress import designs_per_second
 from dse.sweep.reduce.keep import BlockResult
+from dse.sweep.reduce.winners import best_of_each
 from dse.sweep.results import writing
 from dse.sweep.results.cautions import Cautions, cautions, named_entries, unmet_notes
 from dse.sweep.results.constants import repeated_values
@@ -292,9 +293,8 @@ def _least_of_each(group: np.ndarray, scores: np.ndarray, index: np.ndarray, row
     """Return [group] the item of ``rows`` with the least score, of equals the one with the lowest index."""
     least = np.full(group.max() + 1, np.inf)
     np.minimum.at(least, group, scores)
-    best = np.flatnonzero(scores == least[group].astype(scores.dtype))
-    best = best[np.lexsort((index[best], group[best]))]
-    return rows[best[np.unique(group[best], return_index=True)[1]]]
+    best = np.flatnonzero(scores == least[group].astype(scores.dtype))  # few are sorted
+    return rows[best[best_of_each(group[best], scores[best], index[best])]]
 
 
 def _read_designs(grid: Grid, target: Path, value_by_index: dict[int, float]) -> Iterator[BestDesign]:

@@ -15,6 +15,7 @@ from dse.io import install_extra, outputs
 from dse.sweep.results import schema
 from dse.sweep.results.indexing import NUMBERS
 from dse.sweep.results.rows import DesignRows
+from dse.sweep.results.singles import flat
 
 
 def data_frame(rows: DesignRows) -> pd.DataFrame:
@@ -39,8 +40,7 @@ def _column(rows: DesignRows, name: str, designs: np.ndarray) -> Any:
         return rows.column(name)[designs]
     texts, codes = np.unique(np.asarray(variable.values).astype(str), return_inverse=True)
     positions = xr.Variable(variable.dims, codes.reshape(variable.shape))
-    along = positions.set_dims(dict(rows.feasible.sizes)).transpose(*rows.dims).values.reshape(-1)
-    return pd.Categorical.from_codes(along[designs], texts.tolist())
+    return pd.Categorical.from_codes(flat(positions, rows.feasible)[designs], texts.tolist())
 
 
 def units(results: xr.Dataset, names: list[str]) -> dict[str, str]:
