@@ -176,22 +176,22 @@ def _history_variables(problem: Problem, method_results: list[MethodResult]) -> 
 
 def _best_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
     """Return name → variable [searcher, seed]: axes and metrics of the best design after the polish."""
-    dims, shape = ("searcher", "seed"), (len(method_results), len(problem.spec.seeds))
+    sizes = {"searcher": len(method_results), "seed": len(problem.spec.seeds)}
     metrics = {
         name: np.concatenate([result.metrics[name] for result in method_results]) for name in problem.spec.sweep.metrics
     }
     counts = np.stack([result.evaluations + result.polish_evaluations for result in method_results]).astype(np.int64)
     violation = np.stack([result.polished.evaluation.violation for result in method_results])
-    return _design_variables(problem, best_points(method_results), metrics, dims, shape, "") | {
-        "total_evaluations": numbers(dims, counts, "evaluations of a seed, including polishing"),
-        "violation": numbers(dims, violation, "violation of the best design, 0 when feasible"),
+    return _design_variables(problem, best_points(method_results), metrics, sizes) | {
+        "total_evaluations": numbers(tuple(sizes), counts, "evaluations of a seed, including polishing"),
+        "violation": numbers(tuple(sizes), violation, "violation of the best design, 0 when feasible"),
     }
 
 
 def _front_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
     """Return ``front_`` name → variable [design] of the front of all methods, ordered by the first objective."""
     points = merged_front(method_results).points
-    return _design_variables(problem, points, problem.metrics(points), ("design",), (len(points.digits),), "front_")
+    return _design_variables(problem, points, problem.metrics(points), {"design": len(points.digits)}, "front_")
 
 
 def _method_fronts(fronts: list[MethodFront]) -> dict[str, Variable]:
@@ -210,14 +210,10 @@ def _method_fronts(fronts: list[MethodFront]) -> dict[str, Variable]:
 
 
 def _design_variables(
-    problem: Problem,
-    points: Point,
-    metrics: dict[str, np.ndarray],
-    dims: tuple[str, ...],
-    shape: tuple[int, ...],
-    prefix: str,
+    problem: Problem, points: Point, metrics: dict[str, np.ndarray], sizes: dict[str, int], prefix: str = ""
 ) -> dict[str, Variable]:
-    """Return ``prefix`` + name → variable of the axes and metrics of designs, with the given dimensions."""
+    """Return ``prefix`` + name → variable of the axes and metrics of designs; ``sizes``: dimension → its length."""
+    dims, shape = tuple(sizes), tuple(sizes.values())
     columns = [(axis, column.reshape(shape)) for axis, column in axis_columns(problem, points)]
     data = {prefix + variable_name(axis): coordinate(dims, axis, column) for axis, column in columns}
     for axis, column in columns:

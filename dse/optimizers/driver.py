@@ -154,22 +154,20 @@ def _begin(space: Space, seeds: Array, *, run: Run) -> Any:
     )
 
 
-def _learn_and_ask(
-    space: Space,
-    weights: Array,
-    seeds: Array,
-    state: Any,
-    points: Point,
-    results: tuple[Evaluation, Values],
-    step: Array,
-    *,
-    run: Run,
-) -> tuple[Any, Proposal]:
-    """Return the states after the evaluation of ``step`` (unchanged below 0), and the next points to evaluate."""
+#: Evaluation, and slopes by leaf.
+Results = tuple[Evaluation, Values]
 
-    def update_seed(
-        seed: Array, weights: Array, state: Any, points: Point, results: tuple[Evaluation, Values]
-    ) -> tuple[Any, Point]:
+
+def _learn_and_ask(
+    fixed: tuple[Space, Array, Array], state: Any, points: Point, results: Results, step: Array, *, run: Run
+) -> tuple[Any, Proposal]:
+    """Return the states after the evaluation of ``step`` (unchanged below 0), and the next points to evaluate.
+
+    ``fixed`` are the space, weights and seeds of all steps.
+    """
+    space, weights, seeds = fixed
+
+    def update_seed(seed: Array, weights: Array, state: Any, points: Point, results: Results) -> tuple[Any, Point]:
         """Update one seed's state and propose its next points."""
         (evaluation, slopes), key = results, jax.random.key(seed)
         fitness = Fitness(Judgement(evaluation.violation, scalar(evaluation.objectives, weights)), slopes)
@@ -251,9 +249,9 @@ class Driver(MethodDriver):
             steps.append((proposal.points, results[0]))
         return self._add_steps([(points, reshape_results(results, shape)) for points, results in jax.device_get(steps)])
 
-    def _step(self, points: Point, results: tuple[Evaluation, Values], step: int) -> None:
+    def _step(self, points: Point, results: Results, step: int) -> None:
         """Learn from the results of ``points``, and keep the next state and proposal."""
-        arguments = *self._fixed, self.state, points, results, np.int32(step)
+        arguments = self._fixed, self.state, points, results, np.int32(step)
         if self._program is None:
             step_of = _advance_soon if self.problem.evaluator.is_short else _advance
             self._program = step_of.compiled(*arguments, run=self._run)

@@ -163,33 +163,25 @@ def perform(task: Problem, options: SearchOptions) -> tuple[Labelled | None, Sea
     opening = lock_output(target) if target else contextlib.nullcontext()
     with outputs.disk_errors(target), opening, stoppable(), reporting(lambda: _checkpoint_notice(task, target)):
         method_results, seconds = _run_methods(task, target, options)
-        labelled, summary = _write_results(
-            task, method_results, seconds | {"total": time.perf_counter() - start_time}, target, options
-        )
+
+        def write(method_results: list[MethodResult], proof: Proof | None = None) -> tuple[Labelled, SearchOutcome]:
+            """Verify the results of methods, write them unless there is no output, and return data and outcome."""
+            spent = seconds | {"total": time.perf_counter() - start_time}
+            if not task.descent:  # which has been held to the model by NumPy at its very leaves
+                outcome.verify(task, _reported_designs(task, method_results))
+                method_results = outcome.with_metrics(task, method_results)
+            summary = outcome.build_outcome(task, method_results, spent, target, proof)
+            labelled = datasets.build(task, method_results, summary, task.identity)
+            if target:
+                writing.write(labelled, target, task.spec.sweep.compression, options.force, [task.spec.sweep.file])
+                writing.write_making(target, summary.seconds, options.force)
+            return labelled, summary
+
+        labelled, summary = write(method_results)
         if options.prove:
             proof, best = _prove(task, method_results, target, options)
-            seconds |= {PROOF: proof.seconds, "total": time.perf_counter() - start_time}
-            labelled, summary = _write_results(task, [*method_results, *best], seconds, target, options, proof)
-    return labelled, summary
-
-
-def _write_results(
-    task: Problem,
-    method_results: list[MethodResult],
-    seconds: dict[str, float],
-    target: Path | None,
-    options: SearchOptions,
-    proof: Proof | None = None,
-) -> tuple[Labelled, SearchOutcome]:
-    """Verify the results of methods, write them to ``target`` unless it is None, and return data and outcome."""
-    if not task.descent:  # which has been held to the model by NumPy at its very leaves
-        outcome.verify(task, _reported_designs(task, method_results))
-        method_results = outcome.with_metrics(task, method_results)
-    summary = outcome.build_outcome(task, method_results, seconds, target, proof)
-    labelled = datasets.build(task, method_results, summary, task.identity)
-    if target:
-        writing.write(labelled, target, task.spec.sweep.compression, options.force, [task.spec.sweep.file])
-        writing.write_making(target, summary.seconds, options.force)
+            seconds[PROOF] = proof.seconds
+            labelled, summary = write([*method_results, *best], proof)
     return labelled, summary
 
 
@@ -219,10 +211,12 @@ def _run_methods(
     needs_slopes = any(uses_slopes(task, name) for name in task.spec.methods)
     try:
         with task.evaluator.compiling_in_background(leaf_paths(task.space), needs_slopes):
-            drivers = _drivers(task)  # a missing library is told of at once
-            for name, driver in drivers.items():
+            with ThreadPoolExecutor(max_workers=2) as pool:  # programs are compiled side by side
+                futures = {name: pool.submit(driver, task, name) for name in task.spec.methods}
+            drivers = {name: future.result() for name, future in futures.items()}  # a missing library is told of
+            for name, method_driver in drivers.items():
                 start_time = time.perf_counter()
-                method_results.append(_MethodRun(task, name, driver, target, options).result())
+                method_results.append(_MethodRun(task, name, method_driver, target, options).result())
                 seconds[name] = time.perf_counter() - start_time
     except KeyboardInterrupt:
         raise SearchInterrupted(f"interrupted{_checkpoint_notice(task, target)}") from None
@@ -230,13 +224,6 @@ def _run_methods(
         release()
         polishing.release()
     return method_results, seconds
-
-
-def _drivers(task: Problem) -> dict[str, Driver | HostDriver]:
-    """Return method → its driver, whose programs are compiled side by side."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        futures = [pool.submit(driver, task, name) for name in task.spec.methods]
-        return {name: future.result() for name, future in zip(task.spec.methods, futures, strict=True)}
 
 
 def _checkpoint_notice(task: Problem, target: Path | None) -> str:

@@ -32,6 +32,8 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
     design_offsets = np.concatenate([[0], np.cumsum(counts)])
     sizes = tuple(len(next(iter(column_by_path.values()))) for column_by_path in columns)
     n_dimensions = len(grid.dimensions)
+    ranks = np.zeros((grid.table.n_rows, len(tree.levels)), np.int32)
+    ranks[leaves.row] = tree.rank
     by_shape = np.bincount(leaves.shape_index[tree.leaves], counts, minlength=len(shapes.shapes)).astype(np.int64)
     arrays: dict[str, Any] = dict(
         columns=tuple(
@@ -40,7 +42,7 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
         shape_index_terms=tuple(terms.astype(np.int32) for terms in shapes.index_terms),
         children=tuple(tree.children),
         row_of_leaf=leaves.row[tree.leaves].astype(np.int32),
-        ranks=_ranks(leaves, tree, grid.table.n_rows),
+        ranks=ranks,
         neighbour_rows=_neighbours(leaves, tree),
         pattern=pattern.reshape(-1).astype(np.int32),
         representative=np.stack([_representatives(mask, grid.table.options) for mask in patterns]).astype(np.int32),
@@ -243,13 +245,6 @@ def _nearest_children(parent: np.ndarray, rank: np.ndarray, n_parents: int, radi
         nearest = np.where(child_distance < distance, child_index, nearest)
         distance = np.minimum(child_distance, distance)
     return nearest
-
-
-def _ranks(leaves: _Leaves, tree: _Tree, n_rows: int) -> np.ndarray:
-    """Return the ranks [row, level] of the degrees of every row of the grid's table."""
-    ranks = np.zeros((n_rows, len(tree.levels)), np.int32)
-    ranks[leaves.row] = tree.rank
-    return ranks
 
 
 def _neighbours(leaves: _Leaves, tree: _Tree) -> np.ndarray:

@@ -7,6 +7,7 @@ at the winner alone (envelope theorem), so that no mapping is ever differentiate
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -66,19 +67,15 @@ def _point(program: Program, base: Design, values: dict[str, Scalar]) -> InnerPo
 
 
 @persistent_jit("program")
-def _all_mappings(
-    base: Design,
-    hardware: dict[str, Array],
-    workloads: dict[str, Array],
-    degrees: dict[str, Array],
-    options: dict[str, Array],
-    *,
-    program: Program,
-) -> InnerPoint:
-    """Return the points of hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
-    sizes = tuple(len(next(iter(axis.values()))) for axis in (hardware, workloads, degrees))
+def _all_mappings(base: Design, tables: Sequence[dict[str, Array]], *, program: Program) -> InnerPoint:
+    """Return the points of a product of tables: arrays [hardware, workload x row, column].
+
+    ``tables`` are those of the hardware, of workloads, of degrees and of options: leaf path → column.
+    """
+    *axes, options = tables
+    sizes = tuple(len(next(iter(axis.values()))) for axis in axes)
     grid_columns: dict[str, Array] = {}
-    for axis_index, axis in enumerate((hardware, workloads, degrees)):
+    for axis_index, axis in enumerate(axes):
         shape = [size if i == axis_index else 1 for i, size in enumerate(sizes)]
         grid_columns |= {
             path: jnp.broadcast_to(column.reshape(shape), sizes).reshape(-1) for path, column in axis.items()
@@ -154,8 +151,8 @@ class InnerProblem:
         """
         count = len(next(iter(leaves.values())))
         self.evaluations += count * self.evaluations_per_point
-        columns = map(self._array, (self.workloads, self.degrees, self.options))
-        evaluations = _all_mappings(self._base(), self.all_leaves(leaves), *columns, program=self.program)
+        tables = self.all_leaves(leaves), *map(self._array, (self.workloads, self.degrees, self.options))
+        evaluations = _all_mappings(self._base(), tables, program=self.program)
         objective, excess, reason = (np.asarray(array).reshape(count, self.grid.n_points, -1) for array in evaluations)
         is_mapping = self.grid.table.distinct.reshape(-1)
         can_run = is_mapping & (reason == 0)

@@ -145,24 +145,16 @@ class SweepEngine:
             default = CHUNK_SHORT
         elif nest.n_outer * nest.scores_per_outer < default:
             default //= 4
-        length = (self._chunk or default * self._chunk_scale) // nest.scores_per_outer
+        if not self.by_numpy:
+            from dse.sweep.engine.devices import chunk_scale
+
+            default *= chunk_scale()
+        length = (self._chunk or default) // nest.scores_per_outer
         return max(1, min(length, LONGEST_CHUNK >> 1, _MAX_COUNTED // nest.n_inner))
 
-    @property
-    def _chunk_scale(self) -> int:
-        """Factor by which a chunk is longer than one of a processor."""
-        if self.by_numpy:
-            return 1
-        from dse.sweep.engine.devices import chunk_scale
-
-        return chunk_scale()
-
-    def lines(self, nest: Nest, default: int) -> int:
-        """Return the number of lines of a chunk: the most whose outer indices fit into one, at least 1."""
-        return self._lines_in(nest, self.length(nest, default))
-
-    def _lines_in(self, nest: Nest, length: int) -> int:
-        """Return the number of lines whose outer indices fit into ``length``, at least 1."""
+    def lines(self, nest: Nest, default: int, dispatched: bool = False) -> int:
+        """Return the number of lines of a chunk or of a dispatch: the most whose outer indices fit, at least 1."""
+        length = (self.dispatch_length if dispatched else self.length)(nest, default)
         return max(1, bisect.bisect_right(range(nest.n_lines + 1), length, key=nest.max_outer_in) - 1)
 
     def halve(self) -> bool:
@@ -174,10 +166,6 @@ class SweepEngine:
     def dispatch_length(self, nest: Nest, default: int) -> int:
         """Return the number of outer indices of a dispatch: those of a chunk, fewer once memory was short."""
         return max(1, self.length(nest, default) >> self._halvings)
-
-    def dispatch_lines(self, nest: Nest, default: int) -> int:
-        """Return the number of lines of a dispatch, whose outer indices fit into it; at least 1."""
-        return self._lines_in(nest, self.dispatch_length(nest, default))
 
     # --- what is computed -------------------------------------------------------------------------------
 

@@ -216,7 +216,7 @@ def _full_results(
     engine: SweepEngine, nest: Nest, keep: Keep, blocks: list[range], edges: np.ndarray
 ) -> Iterator[BlockResult]:
     """Yield the results of blocks of one structure all of whose metrics are computed."""
-    length = engine.dispatch_lines(nest, CHUNK_FULL)
+    length = engine.lines(nest, CHUNK_FULL, dispatched=True)
     starts = ((block, start) for block in blocks for start in range(block.start, block.stop, length))
     chunks = [range(start, min(start + length, block.stop)) for block, start in starts]
     ends, chunk_results = {block.stop for block in blocks}, list[BlockResult]()
