@@ -1,4 +1,4 @@
-"""Every row of the tables of sweeps and searches: what merges results, attributes, numbers, sections, watched leaves."""
+"""Every row of the tables of sweeps and searches: merged fields, attributes, numbers, sections, watched leaves."""
 
 import tomllib
 from pathlib import Path
