@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pkgutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dse.sweep.engine.engine import SweepEngine
+    from dse.sweep.results.labelled import Labelled
 
 #: Leaves of the system by which the step time is differentiated.
 _GRADIENT_LEAVES = (
@@ -263,7 +265,7 @@ def _seconds(once: Callable[[], Any]) -> float:
 def writing(sweep: Path) -> dict[str, float]:
     """Bytes a second, before compression, at which results are written: as by default, and by zlib."""
     from dse.sweep import perform
-    from dse.sweep.results.writing import usable, write_rate
+    from dse.sweep.results.writing import usable
 
     labelled, _ = perform(sweep, output=False)
     by_compression = write_rate(labelled)
@@ -271,6 +273,40 @@ def writing(sweep: Path) -> dict[str, float]:
         "write_bytes_per_second": by_compression[usable("auto")],
         "write_bytes_per_second_zlib": by_compression["zlib"],
     }
+
+
+def write_rate(results: Labelled, size: float = 5e8, repeats: int = 3) -> dict[str, float]:
+    """Return compression → rate at which the metrics of ``results`` are written, B/s before compression.
+
+    They are repeated to ``size`` bytes, each time by another factor, so that no compressor sees its own history.
+    """
+    import numpy as np
+
+    from dse.sweep.results.labelled import Labelled, Variable
+    from dse.sweep.results.writing import usable
+
+    metrics = {name: v for name, v in results.data.items() if v.values.dtype == np.float32 and v.values.size > 1}
+    n_bytes = sum(v.values.nbytes for v in metrics.values())
+    factors = 1.0 + np.linspace(0.0, 1.0, max(1, round(size / n_bytes)), dtype=np.float32)
+    data = {
+        name: Variable(("design",), np.concatenate([v.values.reshape(-1) * f for f in factors]), v.attrs)
+        for name, v in metrics.items()
+    }
+    repeated, names = Labelled(data, {}), dict.fromkeys((usable("auto"), "zlib", "none"))
+    return {name: _writing_rate(repeated, name, repeats) for name in names}
+
+
+def _writing_rate(results: Labelled, compression: str, repeats: int) -> float:
+    """Return the rate of writing results, B/s before compression: the median of ``repeats`` files."""
+    from dse.sweep.results.writing import write
+
+    seconds = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(repeats):
+            start = time.perf_counter()
+            write(results, Path(folder) / "rate.nc", compression)
+            seconds.append(time.perf_counter() - start)
+    return sum(v.values.nbytes for v in results.data.values()) / statistics.median(seconds)
 
 
 def _rate(once: Callable[[], float]) -> float:

@@ -66,7 +66,7 @@ def compared(problem: DescentProblem, seeds: int) -> list[dict[str, Any]]:
     budget = 0
 
     def searched(seed: int, starts: int, steps: int, slopes: Slopes = codesign.gradient) -> Trace:
-        own = dataclasses.replace(schedule, seed=seed, starts=starts, steps=steps)
+        own = schedule.model_copy(update={"seed": seed, "starts": starts, "steps": steps})
         return codesign.search(problem._replace(schedule=own), slopes=slopes)
 
     def random(seed: int) -> Trace:

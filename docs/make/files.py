@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from docs.make.markdown import filed, table
 from dse.designs import catalog
-from dse.optimizers.codesign.descent import DescentSchedule
 from dse.optimizers.driver import METHODS
+from dse.spec.codesign import DescentSchedule
 from dse.spec.search import BATCHES, METHOD_OPTIONS, MOST_A_STEP
 
 
@@ -56,7 +54,7 @@ SCHEDULE = {
 
 
 def _schedule() -> str:
-    defaults = {field.name: field.default for field in dataclasses.fields(DescentSchedule)}
+    defaults = {name: field.default for name, field in DescentSchedule.model_fields.items()}
     rows = [[f"`{name}`", f"{value:g}", SCHEDULE[name]] for name, value in defaults.items()]
     header = ("key", "default", "what")
     return table(header, rows, words=header)

@@ -7,14 +7,15 @@ name and then renamed: what is there is whole.
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.io import atomic_file
-from dse.io.files import is_sealed, seal
+from dse.optimizers.pareto import ParetoFront
+from dse.optimizers.space import Point
+from dse.sweep.store import arrays as stored
 from dse.sweep.store.parts import parts_folder
 
 _HISTORY = ("violation", "value", "objectives", "feasible")
@@ -27,9 +28,7 @@ class MethodProgress(NamedTuple):
     state: list[np.ndarray]  #: of the driver
     history: dict[str, np.ndarray]  #: [step, seed] rows of history
     reasons: np.ndarray  #: [bit] designs by infeasibility reason
-    digits: np.ndarray  #: [design, digit] the front where there are several objectives
-    reals: np.ndarray
-    objectives: np.ndarray
+    front: ParetoFront  #: of all that was evaluated, where there are several objectives
     tell_history: tuple[np.ndarray, ...] | None  #: what an external method was told
 
 
@@ -46,16 +45,14 @@ def save(file_path: Path, key: str, progress: MethodProgress) -> None:
         key: hash of everything that the steps depend on (:meth:`dse.optimizers.problem.Problem.key`).
         progress: steps so far.
     """
+    points, objectives = progress.front
     arrays: dict[str, Any] = {"key": np.array(key), "steps": np.array(progress.steps), "reasons": progress.reasons}
     arrays |= {f"history_{name}": array for name, array in progress.history.items()}
-    arrays |= {"digits": progress.digits, "reals": progress.reals, "objectives": progress.objectives}
+    arrays |= points._asdict() | {"objectives": objectives}
     arrays |= {f"state_{i:03d}": array for i, array in enumerate(progress.state)}
     arrays |= {f"told_{i}": array for i, array in enumerate(progress.tell_history or ())}
     file_path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(file_path) as partial:
-        with partial.open("wb") as file:
-            np.savez(file, **arrays)
-        seal(partial, file_path.name)
+    stored.save(file_path, arrays)
 
 
 def best_path(output: Path, method: str) -> Path:
@@ -76,22 +73,18 @@ def load(file_path: Path, key: str) -> MethodProgress | None:
         file_path: see :func:`path`.
         key: hash of everything that the steps depend on (:meth:`dse.optimizers.problem.Problem.key`).
     """
-    try:
-        if not is_sealed(file_path, file_path.name):
-            return None
-        with file_path.open("rb") as file, np.load(file) as arrays:
-            if str(arrays["key"]) != key:
-                return None
-            tell_history = [arrays[name] for name in sorted(arrays) if name.startswith("told_")]
-            return MethodProgress(
-                steps=int(arrays["steps"]),
-                state=[arrays[name] for name in sorted(arrays) if name.startswith("state_")],
-                history={name: arrays[f"history_{name}"] for name in _HISTORY},
-                reasons=arrays["reasons"],
-                digits=arrays["digits"],
-                reals=arrays["reals"],
-                objectives=arrays["objectives"],
-                tell_history=tuple(tell_history) or None,
-            )
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    arrays = stored.load(file_path)
+    if str(arrays.get("key")) != key:
         return None
+
+    def numbered(prefix: str) -> list[np.ndarray]:
+        return [arrays[name] for name in sorted(arrays) if name.startswith(prefix)]
+
+    return MethodProgress(
+        steps=int(arrays["steps"]),
+        state=numbered("state_"),
+        history={name: arrays[f"history_{name}"] for name in _HISTORY},
+        reasons=arrays["reasons"],
+        front=ParetoFront(Point(arrays["digits"], arrays["reals"]), arrays["objectives"]),
+        tell_history=tuple(numbered("told_")) or None,
+    )

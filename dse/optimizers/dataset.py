@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from dse.io import outputs
-from dse.optimizers.codesign import chip as chips
 from dse.optimizers.codesign.chip import DescentChip
 from dse.optimizers.codesign.descent import Trace
 from dse.optimizers.method_results import MethodResult, axis_columns, best_points
 from dse.optimizers.multi_objective import MethodFront, merged_front
-from dse.optimizers.outcome import BestOfSeed, SearchOutcome
+from dse.optimizers.outcome import SearchOutcome
 from dse.optimizers.problem import Problem
 from dse.optimizers.proofs import Proof
 from dse.optimizers.space import Point
@@ -26,7 +26,7 @@ from dse.sweep.grid.grid import variable_name
 from dse.sweep.results import writing
 from dse.sweep.results.catalogue_numbers import label_numbers
 from dse.sweep.results.dataset import described
-from dse.sweep.results.labelled import Labelled, Variable
+from dse.sweep.results.labelled import Labelled, Variable, numbers
 from dse.sweep.results.labels import coordinate, labels
 from dse.sweep.results.provenance import provenance
 from dse.sweep.results.schema import CAUTIONS
@@ -54,10 +54,11 @@ def build(
     """
     attributes = _attributes(problem, method_results, summary, identity)
     if (trace := method_results[0].trace) and (chip := method_results[0].chip):
+        document = {name: value for name, value in dataclasses.asdict(summary).items() if name not in _RUN_FIELDS}
         return Labelled(
             _descent_variables(problem, trace, chip),
             _chip_coordinates(chip),
-            attrs=attributes | {_OUTCOME: _outcome_json(summary)},
+            attrs=attributes | {_OUTCOME: json.dumps(document)},
         )
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in problem.grid.fixed}
     fixed |= {name: values for name, values in work_coordinates(problem.grid).items() if not values.dims}
@@ -74,7 +75,7 @@ def _coordinates(problem: Problem, method_results: list[MethodResult]) -> dict[s
     names = np.array([result.method for result in method_results])
     return {
         "searcher": Variable(("searcher",), names, {"long_name": "search method"}),
-        "seed": Variable(("seed",), np.array(problem.spec.seeds), {"units": "1", "long_name": "seed of the method"}),
+        "seed": numbers(("seed",), problem.spec.seeds, "seed of the method"),
     }
 
 
@@ -84,29 +85,24 @@ def _coordinates(problem: Problem, method_results: list[MethodResult]) -> dict[s
 def _descent_variables(problem: Problem, trace: Trace, chip: DescentChip) -> dict[str, Variable]:
     """Return name → variable: history of a descent, leaves of its chip, elasticities, and its workloads."""
     study, (objective, *_) = problem.study, problem.program.objectives
-    text = objective.expression.text
-    values, units = ([getattr(leaf, name) for leaf in chip.hardware] for name in ("value", "units"))
-    objective_attrs = {"units": study.units.get(text, "1"), "long_name": f"{text}, mean over workloads"}
-    evaluation_attrs = {"units": "1", "long_name": "evaluations of all starts so far"}
-    leaf_attrs = {"units": "1", "long_name": "leaves of the hardware that was found, in the SI units of leaf_units"}
-    slope_attrs = {"units": "1", "long_name": f"d ln {text} / d ln parameter, mappings held fixed"}
+    text, workloads, leaves = objective.expression.text, chip.workloads, chip.hardware
+    units, elasticities = np.array([leaf.units for leaf in leaves]), [row.elasticity for row in chip.elasticities]
+    hardware_text = "leaves of the hardware that was found, in the SI units of leaf_units"
+    best, objective_units = trace.objective**objective.sign, study.units.get(text, "1")
     data = {
-        "best_objective": Variable(("step", "start"), trace.objective**objective.sign, objective_attrs),
-        "total_evaluations": Variable(("step",), trace.evaluations, evaluation_attrs),
-        "hardware": Variable(("leaf",), np.array(values), leaf_attrs),
-        "leaf_units": Variable(("leaf",), np.array(units), {"long_name": "SI units of hardware"}),
-        "elasticity": Variable(
-            ("parameter",), np.array([elasticity.elasticity for elasticity in chip.elasticities]), slope_attrs
-        ),
+        "best_objective": numbers(("step", "start"), best, f"{text}, mean over workloads", objective_units),
+        "total_evaluations": numbers(("step",), trace.evaluations, "evaluations of all starts so far"),
+        "hardware": numbers(("leaf",), [leaf.value for leaf in leaves], hardware_text),
+        "leaf_units": Variable(("leaf",), units, {"long_name": "SI units of hardware"}),
+        "elasticity": numbers(("parameter",), elasticities, f"d ln {text} / d ln parameter, mappings held fixed"),
     }
-    for name in chip.workloads[0].metrics:
-        attrs = {"units": study.units[name], "long_name": study.long_names[name]}
-        data[name] = Variable(("workload",), np.array([workload.metrics[name] for workload in chip.workloads]), attrs)
-    for name in chip.workloads[0].mapping:
-        labels_by_workload = np.array([workload.mapping[name] for workload in chip.workloads])
-        data[f"mapping_{name}"] = Variable(
-            ("workload",), labels_by_workload, {"long_name": f"{name} of the best mapping"}
-        )
+    along = ("workload",)
+    for name in workloads[0].metrics:
+        values = [workload.metrics[name] for workload in workloads]
+        data[name] = numbers(along, values, study.long_names[name], study.units[name])
+    for name in workloads[0].mapping:
+        names = np.array([workload.mapping[name] for workload in workloads])
+        data[f"mapping_{name}"] = Variable(along, names, {"long_name": f"{name} of the best mapping"})
     return data
 
 
@@ -120,12 +116,6 @@ def _chip_coordinates(chip: DescentChip) -> dict[str, Variable]:
     return {name: Variable((name,), np.array(texts), {"long_name": about}) for name, (texts, about) in names.items()}
 
 
-def _outcome_json(summary: SearchOutcome) -> str:
-    """Return an outcome as a JSON text, without the fields that differ from run to run."""
-    document = dataclasses.asdict(summary)
-    return json.dumps({name: value for name, value in document.items() if name not in _RUN_FIELDS})
-
-
 def load_outcome(problem: Problem, target: Path, identity: dict[str, str]) -> SearchOutcome | None:
     """Return the outcome in the file of an earlier descent, None where there is none of this identity.
 
@@ -137,20 +127,15 @@ def load_outcome(problem: Problem, target: Path, identity: dict[str, str]) -> Se
     if _OUTCOME not in attributes or any(attributes.get(name) != value for name, value in identity.items()):
         return None
     seconds = outputs.note_of(target).get("seconds")
+    run_fields = {
+        "size": problem.space.size,
+        "seconds": seconds if isinstance(seconds, dict) else {},
+        "output": target,
+        "finished": writing.created(target),
+    }
     try:
-        document = json.loads(attributes[_OUTCOME])
-        lists = {name: tuple(value) for name, value in document.items() if isinstance(value, list)}
-        lists["designs"] = tuple(
-            BestOfSeed(**row | {"objectives": tuple(row["objectives"])}) for row in document["designs"]
-        )
-        return SearchOutcome(
-            **document | lists | {"chip": chips.from_document(document["chip"])},
-            size=problem.space.size,
-            seconds=seconds if isinstance(seconds, dict) else {},
-            output=target,
-            finished=writing.created(target),
-        )
-    except (KeyError, TypeError):  # under a seal, and nothing that a run has written: it is solved again
+        return TypeAdapter(SearchOutcome).validate_python(json.loads(attributes[_OUTCOME]) | run_fields)
+    except (TypeError, ValueError):  # under a seal, and nothing that a run has written: it is solved again
         return None
 
 
@@ -176,50 +161,37 @@ def _history_variables(problem: Problem, method_results: list[MethodResult]) -> 
             best[index][i, :, :steps] = values.T
         violation[i, :, :steps] = history["violation"].T
         feasible_share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / cumulative_evaluations[:, None]).T
-    dims, no_units = ("searcher", "seed", "step"), {"units": "1"}
-    best_variables = {
-        "best_objective" + (f"_{index + 1}" if index else ""): Variable(
-            dims,
-            best[index],
-            {"units": objective.expression.units, "long_name": f"best feasible {objective.expression.text} so far"},
+    dims, about = ("searcher", "seed", "step"), [objective.expression for objective in objectives]
+    return {
+        "best_objective" + (f"_{index + 1}" if index else ""): numbers(
+            dims, best[index], f"best feasible {expression.text} so far", expression.units
         )
-        for index, objective in enumerate(objectives)
-    }
-    return best_variables | {
-        "evaluations": Variable(
-            ("searcher", "step"), evaluations, no_units | {"long_name": "evaluations of a seed so far"}
-        ),
-        "best_violation": Variable(
-            dims, violation, no_units | {"long_name": "least violation so far, 0 when feasible"}
-        ),
-        "feasible_share": Variable(
-            dims, feasible_share, no_units | {"long_name": "feasible share of the evaluations so far"}
-        ),
+        for index, expression in enumerate(about)
+    } | {
+        "evaluations": numbers(("searcher", "step"), evaluations, "evaluations of a seed so far"),
+        "best_violation": numbers(dims, violation, "least violation so far, 0 when feasible"),
+        "feasible_share": numbers(dims, feasible_share, "feasible share of the evaluations so far"),
     }
 
 
 def _best_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
     """Return name → variable [searcher, seed]: axes and metrics of the best design after the polish."""
-    n_seeds = len(problem.spec.seeds)
-    points = best_points(method_results)
+    sizes = {"searcher": len(method_results), "seed": len(problem.spec.seeds)}
     metrics = {
         name: np.concatenate([result.metrics[name] for result in method_results]) for name in problem.spec.sweep.metrics
     }
-    data = _design_variables(problem, points, metrics, ("searcher", "seed"), (len(method_results), n_seeds), "")
     counts = np.stack([result.evaluations + result.polish_evaluations for result in method_results]).astype(np.int64)
-    count_attrs = {"units": "1", "long_name": "evaluations of a seed, including polishing"}
     violation = np.stack([result.polished.evaluation.violation for result in method_results])
-    violation_attrs = {"units": "1", "long_name": "violation of the best design, 0 when feasible"}
-    return data | {
-        "total_evaluations": Variable(("searcher", "seed"), counts, count_attrs),
-        "violation": Variable(("searcher", "seed"), violation, violation_attrs),
+    return _design_variables(problem, best_points(method_results), metrics, sizes) | {
+        "total_evaluations": numbers(tuple(sizes), counts, "evaluations of a seed, including polishing"),
+        "violation": numbers(tuple(sizes), violation, "violation of the best design, 0 when feasible"),
     }
 
 
 def _front_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
     """Return ``front_`` name → variable [design] of the front of all methods, ordered by the first objective."""
     points = merged_front(method_results).points
-    return _design_variables(problem, points, problem.metrics(points), ("design",), (len(points.digits),), "front_")
+    return _design_variables(problem, points, problem.metrics(points), {"design": len(points.digits)}, "front_")
 
 
 def _method_fronts(fronts: list[MethodFront]) -> dict[str, Variable]:
@@ -229,29 +201,24 @@ def _method_fronts(fronts: list[MethodFront]) -> dict[str, Variable]:
         "share of the box, between the best of each objective and a tenth beyond the worst of the front of all "
         "methods, that the designs of the method dominate"
     )
-    volumes = np.array([np.nan if front.hypervolume is None else front.hypervolume for front in fronts])
+    volumes = [np.nan if front.hypervolume is None else front.hypervolume for front in fronts]
+    sizes = np.array([front.size for front in fronts], np.int64)
     return {
-        "designs_on_front": Variable(
-            ("searcher",), np.array([front.size for front in fronts], np.int64), {"units": "1", "long_name": size_text}
-        ),
-        "hypervolume": Variable(("searcher",), volumes, {"units": "1", "long_name": share_text}),
+        "designs_on_front": numbers(("searcher",), sizes, size_text),
+        "hypervolume": numbers(("searcher",), volumes, share_text),
     }
 
 
 def _design_variables(
-    problem: Problem,
-    points: Point,
-    metrics: dict[str, np.ndarray],
-    dims: tuple[str, ...],
-    shape: tuple[int, ...],
-    prefix: str,
+    problem: Problem, points: Point, metrics: dict[str, np.ndarray], sizes: dict[str, int], prefix: str = ""
 ) -> dict[str, Variable]:
-    """Return ``prefix`` + name → variable of the axes and metrics of designs, with the given dimensions."""
+    """Return ``prefix`` + name → variable of the axes and metrics of designs; ``sizes``: dimension → its length."""
+    dims, shape = tuple(sizes), tuple(sizes.values())
     columns = [(axis, column.reshape(shape)) for axis, column in axis_columns(problem, points)]
     data = {prefix + variable_name(axis): coordinate(dims, axis, column) for axis, column in columns}
     for axis, column in columns:
-        numbers = label_numbers(problem.grid, axis, column, dims)
-        data |= {prefix + name: variable for name, variable in numbers.items()}
+        by_name = label_numbers(problem.grid, axis, column, dims)
+        data |= {prefix + name: variable for name, variable in by_name.items()}
     for name, column in metrics.items():
         values, attrs = described(name, column, problem.study)
         data[prefix + name] = Variable(dims, values.reshape(shape), attrs)

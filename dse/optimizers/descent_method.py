@@ -13,14 +13,12 @@ from collections.abc import Callable
 import numpy as np
 
 from dse.errors import InputError
-from dse.optimizers.checkpoint import MethodProgress
 from dse.optimizers.codesign import chip, descent
 from dse.optimizers.codesign.chip import DescentSolution
 from dse.optimizers.codesign.descent import DescentBudget, Trace
 from dse.optimizers.driver import Best
 from dse.optimizers.judging import Evaluation
-from dse.optimizers.method_results import MethodResult, no_progress
-from dse.optimizers.pareto import ParetoFront
+from dse.optimizers.method_results import MethodResult, one_step_result
 from dse.optimizers.problem import Problem
 from dse.optimizers.progress import SearchProgress
 from dse.optimizers.space import Point
@@ -89,35 +87,20 @@ def _progress_callback(
 
 def _result(task: Problem, trace: Trace, solved: DescentSolution) -> MethodResult:
     """Return a solution as the result of a method whose seeds are the workloads."""
-    points, descent_chip = _points(task, solved), solved.chip
-    n_workloads, (objective, *_) = len(descent_chip.workloads), task.program.objectives
-    values = objective.sign * np.array([workload.objective for workload in descent_chip.workloads], np.float32)
-    zeros = np.zeros(n_workloads, np.int32)
-    evaluation = Evaluation(values[:, None], np.zeros(n_workloads, np.float32), zeros)
-    best = Best(points, evaluation, values)
-    history_row = {
-        "violation": evaluation.violation,
-        "value": values,
-        "objectives": values[:, None],
-        "feasible": zeros + 1,
-    }
-    progress: MethodProgress = no_progress(task)._replace(
-        steps=1, history={name: column[None] for name, column in history_row.items()}
-    )
-    evaluations_per_workload = descent_chip.evaluations // n_workloads
-    return MethodResult(
-        method=DESCENT,
-        batch=evaluations_per_workload,
-        progressed=progress,
-        best=best,
-        polished=best,
-        polish_evaluations=zeros,
-        front=ParetoFront(progress.digits, progress.reals, progress.objectives),
-        end_evaluations=descent_chip.evaluations - n_workloads * evaluations_per_workload,
+    n_workloads, (objective, *_) = len(solved.chip.workloads), task.program.objectives
+    values = objective.sign * np.array([workload.objective for workload in solved.chip.workloads], np.float32)
+    evaluation = Evaluation(values[:, None], np.zeros(n_workloads, np.float32), np.zeros(n_workloads, np.int32))
+    evaluations_per_workload, remainder = divmod(solved.chip.evaluations, n_workloads)
+    return one_step_result(
+        task,
+        DESCENT,
+        Best(_points(task, solved), evaluation, values),
+        evaluations_per_workload,
+        end_evaluations=remainder,
         metrics={name: solved.metrics[name] for name in task.spec.sweep.metrics},
         seeds=(task.spec.seeds[0],) * n_workloads,
         trace=trace,
-        chip=descent_chip,
+        chip=solved.chip,
     )
 
 

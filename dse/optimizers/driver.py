@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from dse.optimizers.judging import Evaluation, Judgement, best_position, better,
 from dse.optimizers.methods import annealing, evolution, external, random
 from dse.optimizers.methods.base import Fitness, Method, Searcher
 from dse.optimizers.methods.external import AskTell
+from dse.optimizers.pareto import ParetoFront
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point, Space
 from dse.sweep.engine.programs import persistent_jit
@@ -93,7 +95,6 @@ class Run:
     method: str
     options: tuple[tuple[str, int | float], ...]
     size: int  #: of the evaluating program
-    bits: tuple[int, ...]  #: that infeasible designs are counted by
 
     @functools.cached_property
     def searcher(self) -> Searcher:
@@ -153,22 +154,20 @@ def _begin(space: Space, seeds: Array, *, run: Run) -> Any:
     )
 
 
-def _learn_and_ask(
-    space: Space,
-    weights: Array,
-    seeds: Array,
-    state: Any,
-    points: Point,
-    results: tuple[Evaluation, Values],
-    step: Array,
-    *,
-    run: Run,
-) -> tuple[Any, Proposal]:
-    """Return the states after the evaluation of ``step`` (unchanged below 0), and the next points to evaluate."""
+#: Evaluation, and slopes by leaf.
+Results = tuple[Evaluation, Values]
 
-    def update_seed(
-        seed: Array, weights: Array, state: Any, points: Point, results: tuple[Evaluation, Values]
-    ) -> tuple[Any, Point]:
+
+def _learn_and_ask(
+    fixed: tuple[Space, Array, Array], state: Any, points: Point, results: Results, step: Array, *, run: Run
+) -> tuple[Any, Proposal]:
+    """Return the states after the evaluation of ``step`` (unchanged below 0), and the next points to evaluate.
+
+    ``fixed`` are the space, weights and seeds of all steps.
+    """
+    space, weights, seeds = fixed
+
+    def update_seed(seed: Array, weights: Array, state: Any, points: Point, results: Results) -> tuple[Any, Point]:
         """Update one seed's state and propose its next points."""
         (evaluation, slopes), key = results, jax.random.key(seed)
         fitness = Fitness(Judgement(evaluation.violation, scalar(evaluation.objectives, weights)), slopes)
@@ -200,17 +199,39 @@ def _strongly_typed(state: Any) -> Any:
     return jax.tree.map(lambda array: jnp.asarray(array, array.dtype), state)
 
 
-class Driver:
+def front_ends(front: ParetoFront) -> Best:
+    """Return the best design of a front by each objective, arrays [objective]; the front must not be empty."""
+    designs = jax.tree.map(lambda array: array[front.objectives.argmin(axis=0)], front)
+    weights = np.eye(designs.objectives.shape[1], dtype=np.float32)
+    zeros = np.zeros(len(weights), np.float32)
+    evaluation = Evaluation(designs.objectives, zeros, zeros.astype(np.int32))
+    return Best(designs.points, evaluation, scalar_by_numpy(designs.objectives, weights))
+
+
+class MethodDriver:
+    """What drivers of methods have alike: problem, weights and best of each seed, steps that are done at once."""
+
+    def __init__(self, problem: Problem, batch: int, max_steps: int) -> None:
+        seeds = problem.spec.seeds
+        self.problem, self.batch = problem, batch
+        self.chunk = max(1, min(max_steps, _CHUNK // (batch * len(seeds))))
+        self.weights, self.best = weights_of(seeds, problem.n_objectives), no_best(problem)
+
+    def _add_steps(self, steps: Sequence[Any], tell_history: tuple[np.ndarray, ...] | None = None) -> Chunk:
+        """Keep the best of steps, each (points, evaluation) [seed, batch] on the host, and return their history."""
+        batch = PointBatch(*jax.tree.map(lambda *arrays: np.stack(arrays), *steps))
+        bits = tuple(self.problem.study.reason_bits.values())
+        self.best, rows = update_best(self.best, batch, self.weights, bits)
+        return Chunk(rows, batch if self.problem.n_objectives > 1 else None, tell_history)
+
+
+class Driver(MethodDriver):
     """Runs a method on the device, all seeds by one ``vmap``."""
 
     def __init__(self, problem: Problem, name: str) -> None:
         spec = problem.spec
-        self.problem = problem
-        bits = tuple(problem.study.reason_bits.values())
-        self._run = Run(name, tuple(spec.options[name].items()), problem.evaluator.size, bits)
-        self.batch = self._run.searcher.batch
-        self.chunk = max(1, min(_MOST_STEPS, _CHUNK // (self.batch * len(spec.seeds))))
-        self.weights, self.best = weights_of(spec.seeds, problem.n_objectives), no_best(problem)
+        self._run = Run(name, tuple(spec.options[name].items()), problem.evaluator.size)
+        super().__init__(problem, self._run.searcher.batch, _MOST_STEPS)
         self._seeds = jax.device_put(np.array(spec.seeds, np.uint32))
         self._fixed = problem.space, jax.device_put(self.weights), self._seeds
         self.state = _begin(problem.space, self._seeds, run=self._run)
@@ -219,22 +240,18 @@ class Driver:
 
     def advance(self, start: int, n_steps: int) -> Chunk:
         """Do steps ``start`` to ``start + n_steps - 1``, keep the best, and return their history."""
-        batches = []
-        for step in range(start, start + n_steps):
-            points, results = self._proposal.points, self._evaluate()
-            self._step(points, results, step)
-            batches.append((points, results[0]))
-        points, results = jax.device_get(tuple(zip(*batches, strict=True)))
+        steps = []
         shape = len(self._seeds), self.batch
-        batch = PointBatch(
-            _stack_steps(points), _stack_steps([reshape_results(evaluation, shape) for evaluation in results])
-        )
-        self.best, rows = update_best(self.best, batch, self.weights, self._run.bits)
-        return Chunk(rows, batch if self.problem.n_objectives > 1 else None)
+        for step in range(start, start + n_steps):
+            proposal = self._proposal
+            results = self.problem.evaluator(proposal.values, math.prod(shape), proposal.penalty)
+            self._step(proposal.points, results, step)
+            steps.append((proposal.points, results[0]))
+        return self._add_steps([(points, reshape_results(results, shape)) for points, results in jax.device_get(steps)])
 
-    def _step(self, points: Point, results: tuple[Evaluation, Values], step: int) -> None:
+    def _step(self, points: Point, results: Results, step: int) -> None:
         """Learn from the results of ``points``, and keep the next state and proposal."""
-        arguments = *self._fixed, self.state, points, results, np.int32(step)
+        arguments = self._fixed, self.state, points, results, np.int32(step)
         if self._program is None:
             step_of = _advance_soon if self.problem.evaluator.is_short else _advance
             self._program = step_of.compiled(*arguments, run=self._run)
@@ -251,13 +268,6 @@ class Driver:
         self._step(points, results, -1)
         return self._proposal
 
-    def _evaluate(self) -> tuple[Evaluation, Values]:
-        """Return evaluation and slopes by leaf of the current proposal; no slopes where the method uses none."""
-        proposal, count = self._proposal, self.batch * len(self.problem.spec.seeds)
-        if proposal.penalty is None:
-            return self.problem.evaluator(proposal.values, count), {}
-        return self.problem.evaluator.slopes(proposal.values, proposal.penalty, count)
-
     def state_arrays(self) -> list[np.ndarray]:
         """Return all arrays, best included, that a later process needs to go on."""
         return [np.asarray(leaf) for leaf in jax.tree.leaves((self.best, (self.state, self._proposal)))]
@@ -269,11 +279,6 @@ class Driver:
         self.state, self._proposal = jax.tree.map(jnp.asarray, device)
 
 
-def _stack_steps(steps: Sequence[Any]) -> Any:
-    """Return pytrees of NumPy arrays, one per step, as one pytree of arrays [step, ...]."""
-    return jax.tree.map(lambda *arrays: np.stack(arrays), *steps)
-
-
 @persistent_jit("size")
 def _place_points(space: Space, cube: Array, *, size: int) -> Proposal:
     """Return the designs at positions [seed, batch, axis] of the unit cube as a proposal without a penalty."""
@@ -281,44 +286,31 @@ def _place_points(space: Space, cube: Array, *, size: int) -> Proposal:
     return Proposal(points, padded_values(space, points, size), None)
 
 
-class HostDriver:
+class HostDriver(MethodDriver):
     """Runs a method that asks and tells on the host, a searcher for each seed, evaluated together on the device."""
 
     def __init__(self, problem: Problem, name: str) -> None:
         spec = problem.spec
-        self.problem = problem
-        where = f"{spec.sweep.file}: search.method"
+        where, options = f"{spec.sweep.file}: search.method", spec.options[name]
         self.searchers: list[AskTell] = [
-            METHODS[name].make(problem.space, problem.n_objectives, seed, where, **spec.options[name])
-            for seed in spec.seeds
+            METHODS[name].make(problem.space, problem.n_objectives, seed, where, **options) for seed in spec.seeds
         ]
-        self.batch = self.searchers[0].batch
-        self.chunk = max(1, min(_MOST_STEPS // 8, _CHUNK // (self.batch * len(spec.seeds))))
-        self.weights, self.best = weights_of(spec.seeds, problem.n_objectives), no_best(problem)
+        super().__init__(problem, self.searchers[0].batch, _MOST_STEPS // 8)
 
     def advance(self, start: int, n_steps: int) -> Chunk:
         """Do ``n_steps`` steps of ask, evaluate and tell, keep the best, and return their history."""
-        evaluator, batches, tells = self.problem.evaluator, [], []
+        evaluator, steps, tells = self.problem.evaluator, [], []
         for _ in range(n_steps):
             cube = np.stack([searcher.ask() for searcher in self.searchers]).astype(np.float32)
             proposal = _place_points(self.problem.space, cube, size=evaluator.size)
-            points, evaluation = jax.device_get(
-                (proposal.points, evaluator(proposal.values, cube.shape[0] * self.batch))
-            )
+            results, _ = evaluator(proposal.values, cube.shape[0] * self.batch)
+            points, evaluation = jax.device_get((proposal.points, results))
             evaluation = reshape_results(evaluation, cube.shape[:2])
-            tell_arguments = (
-                evaluation.objectives,
-                evaluation.violation,
-                scalar_by_numpy(evaluation.objectives, self.weights[:, None]),
-            )
-            self._tell(tell_arguments)
-            batches.append(PointBatch(points, evaluation))
-            tells.append(tell_arguments)
-        batch = _stack_steps(batches)
-        self.best, rows = update_best(self.best, batch, self.weights, tuple(self.problem.study.reason_bits.values()))
-        return Chunk(
-            rows, batch if self.problem.n_objectives > 1 else None, tuple(map(np.stack, zip(*tells, strict=True)))
-        )
+            value = scalar_by_numpy(evaluation.objectives, self.weights[:, None])
+            tells.append((evaluation.objectives, evaluation.violation, value))
+            self._tell(tells[-1])
+            steps.append((points, evaluation))
+        return self._add_steps(steps, tuple(map(np.stack, zip(*tells, strict=True))))
 
     def _tell(self, tell_arguments: tuple[np.ndarray, ...]) -> None:
         """Tell each seed's searcher its objectives, violations and values, arrays [seed, ...]."""

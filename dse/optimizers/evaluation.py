@@ -11,7 +11,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import functools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -98,46 +97,45 @@ class Evaluator:
         compiled = dataclasses.replace(program, neutral_inputs=neutral_inputs(base, {}))
         self._static: dict[str, Any] = {"program": compiled, "block": self._block}
         self._base = jax.device_put(jax.tree.map(np.float32, base))
-        self._evaluate = _LazyProgram(_evaluations_soon if self.is_short else _evaluations)
-        self._differentiate = _LazyProgram(_slopes_soon if self.is_short else _slopes)
-        _register_program(program)
+        self._programs = [_LazyProgram(_evaluations_soon if self.is_short else _evaluations) for _ in range(2)]
+        _registered_programs[program] = None
+        if len(_registered_programs) > _MAX_PROGRAMS:
+            release()
+            _registered_programs[program] = None
 
-    def __call__(self, values: Values, count: int) -> Evaluation:
+    def __call__(self, values: Values, count: int, penalty: Penalty | None = None) -> tuple[Evaluation, Values]:
         """Return the evaluation of the first ``count`` designs, ``values`` padded to a multiple of ``size``.
 
         Returns:
-            Arrays as long as those of ``values``, of which the rest means nothing.
+            The evaluation, and path → gradient of the penalised logarithm by each leaf of ``values``, none without a
+            penalty: arrays as long as those of ``values``, of which the rest means nothing.
         """
         length = len(next(iter(values.values())))
         if length == self.size:
-            return self._evaluate_batch(values, count)
-        starts = range(0, length, self.size)
-        evaluations = [
-            self._evaluate_batch({p: v[i : i + self.size] for p, v in values.items()}, count - i) for i in starts
-        ]
-        return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *evaluations)
+            return self._evaluate_batch(values, count, penalty)
 
-    def _evaluate_batch(self, values: Values, count: int) -> Evaluation:
-        """Return the evaluation [size] of the first ``count`` of ``size`` designs; the rest means nothing."""
+        def batch(first: int) -> tuple[Evaluation, Values]:
+            columns, penalties = jax.tree.map(lambda array: array[first : first + self.size], (values, penalty))
+            return self._evaluate_batch(columns, count - first, penalties)
+
+        return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *map(batch, range(0, length, self.size)))
+
+    def _evaluate_batch(self, values: Values, count: int, penalty: Penalty | None) -> tuple[Evaluation, Values]:
+        """Return evaluation and slopes [size] of the first ``count`` of ``size`` designs; the rest means nothing."""
         count = min(count, self.size)
-        if self.by_numpy:
-            outputs = evaluation_by_numpy(self.program).batch_values(count, *_on_host((self._base, values), count))
-            return _pad_rows(stack_outputs(outputs), self.size)
-        arguments = self._base, values, self._blocks(count)
-        evaluation: Evaluation = self._evaluate(*arguments, **self._static)
-        return evaluation
-
-    def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
-        """Return the evaluation, and path → gradient [design] of the penalised logarithm by each leaf of ``values``."""
-        if self.by_numpy:
-            host_penalty: Penalty = jax.device_get(penalty)
-            host_penalty = host_penalty._replace(weights=tuple(np.moveaxis(host_penalty.weights, 1, 0)))
-            arguments = _on_host((self._base, values, host_penalty), count)
-            (_, outputs), slopes_by_leaf = slopes_by_numpy(self.program).batch_slopes(1, count, *arguments)
-            return _pad_rows((stack_outputs(outputs), slopes_by_leaf), self.size)
-        arguments = self._base, values, penalty, self._blocks(count)
-        results: tuple[Evaluation, Values] = self._differentiate(*arguments, **self._static)
-        return results
+        if not self.by_numpy:
+            arguments = self._base, values, penalty, self._blocks(count)
+            results: tuple[Evaluation, Values] = self._program(penalty)(*arguments, **self._static)
+            return results
+        *arguments, penalty = _on_host((self._base, values, penalty), count)
+        slopes_by_leaf: Values = {}
+        if penalty is None:
+            outputs = evaluation_by_numpy(self.program).batch_values(count, *arguments)
+        else:
+            penalty = penalty._replace(weights=tuple(np.moveaxis(penalty.weights, 1, 0)))
+            function = slopes_by_numpy(self.program)
+            (_, outputs), slopes_by_leaf = function.batch_slopes(1, count, *arguments, penalty)
+        return _pad_rows((stack_outputs(outputs), slopes_by_leaf), self.size)
 
     @contextlib.contextmanager
     def compiling_in_background(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
@@ -154,29 +152,24 @@ class Evaluator:
         zeros = jax.device_put(np.zeros(self.size, np.float32))  # JAX would compile a program for its zeros
         values = dict.fromkeys(paths, zeros)
         weights = jax.device_put(np.zeros((self.size, len(self.program.objectives)), np.float32))
-        penalty = Penalty(weights, zeros, zeros)
         with ThreadPoolExecutor(max_workers=2) as pool:
-            if slopes:  # they take longest
-                pool.submit(self._prepare_slopes, values, penalty)
-            pool.submit(self._prepare, values)
+            for penalty in (*([Penalty(weights, zeros, zeros)] if slopes else []), None):  # slopes take longest
+                pool.submit(self._prepare, values, penalty)
             try:
                 yield
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    def _prepare(self, values: Values) -> None:
-        """Compile the program that evaluates ``values`` like these."""
+    def _prepare(self, values: Values, penalty: Penalty | None) -> None:
+        """Compile the program that evaluates ``values`` like these, with slopes where there is a penalty."""
         if self.by_numpy:
-            self(values, 1)
+            self(values, 1, penalty)
         else:
-            self._evaluate.prepare(self._base, values, self._blocks(0), **self._static)
+            self._program(penalty).prepare(self._base, values, penalty, self._blocks(0), **self._static)
 
-    def _prepare_slopes(self, values: Values, penalty: Penalty) -> None:
-        """Compile the program that evaluates with slopes."""
-        if self.by_numpy:
-            self.slopes(values, penalty, 1)
-        else:
-            self._differentiate.prepare(self._base, values, penalty, self._blocks(0), **self._static)
+    def _program(self, penalty: Penalty | None) -> _LazyProgram:
+        """Return the program that evaluates, with slopes where there is a penalty."""
+        return self._programs[penalty is not None]
 
     def _blocks(self, count: int) -> np.int32:
         """Return the number of blocks that hold ``count`` designs."""
@@ -196,16 +189,8 @@ class StructuresEvaluator:
         self.program, self._evaluators, self._paths = program, evaluators, paths
         self.size, self.is_short = evaluators[0].size, evaluators[0].is_short
 
-    def __call__(self, values: Values, count: int) -> Evaluation:
-        """Return the evaluation of designs as :meth:`Evaluator.__call__` does."""
-        return self._evaluate(values, None, count)[0]
-
-    def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
-        """Return evaluation and slopes as :meth:`Evaluator.slopes` does, with 0 by leaves that a design lacks."""
-        return self._evaluate(values, penalty, count)
-
-    def _evaluate(self, values: Values, penalty: Penalty | None, count: int) -> tuple[Evaluation, dict[str, Any]]:
-        """Return the evaluation, and path → slopes, 0 for leaves a design lacks; none without a penalty."""
+    def __call__(self, values: Values, count: int, penalty: Penalty | None = None) -> tuple[Evaluation, dict[str, Any]]:
+        """Return evaluation and slopes as :meth:`Evaluator.__call__` does, with 0 by leaves that a design lacks."""
         structure, n_objectives = np.asarray(values[STRUCTURE]), len(self.program.objectives)
         length = len(structure)
         evaluation: Any = Evaluation(
@@ -220,11 +205,7 @@ class StructuresEvaluator:
                 lambda array, rows=indices: padded(jnp.asarray(array)[rows], self.size),
                 ({path: values[path] for path in values if path in paths}, penalty),
             )
-            results, slopes = (
-                evaluator.slopes(member_values, weights, len(indices))
-                if penalty
-                else (evaluator(member_values, len(indices)), {})
-            )
+            results, slopes = evaluator(member_values, len(indices), weights)
             targets = *evaluation, *(slopes_by_leaf[path] for path in slopes)
             for target, array in zip(targets, jax.device_get((*results, *slopes.values())), strict=True):
                 target[indices] = array[: len(indices)]
@@ -268,67 +249,36 @@ def reshape_results(arrays: Any, shape: tuple[int, ...]) -> Any:
     return jax.tree.map(lambda a: a[: math.prod(shape)].reshape(*shape, *a.shape[1:]), arrays)
 
 
-def _evaluate_blocks(base: Design, values: Values, n_blocks: Array, *, program: Program, block: int) -> Evaluation:
-    """Return the evaluation of the first ``n_blocks`` blocks of ``block`` designs, zeros for the rest."""
-
-    def step(i: Array, evaluation: Evaluation) -> Evaluation:
-        block_values = _block(values, i, block)
-        return _insert_block(
-            evaluation, jax.vmap(functools.partial(by_equations, program, base))(block_values), i * block
-        )
-
-    return lax.fori_loop(0, n_blocks, step, _zero_evaluation(program, len(next(iter(values.values())))))
-
-
-def _differentiate_blocks(
-    base: Design, values: Values, penalty: Penalty, n_blocks: Array, *, program: Program, block: int
+def _evaluate_blocks(
+    base: Design, values: Values, penalty: Penalty | None, n_blocks: Array, *, program: Program, block: int
 ) -> tuple[Evaluation, Values]:
-    """Return evaluation and slopes by leaf of the first ``n_blocks`` blocks of designs, zeros for the rest."""
+    """Return evaluation, and slopes by leaf with a penalty, of the first ``n_blocks`` blocks, zeros for the rest."""
+
+    def of_design(values: dict[str, Any], penalty: Penalty | None) -> tuple[Evaluation, dict[str, Any]]:
+        return with_slopes(program, base, values, penalty) if penalty else (by_equations(program, base, values), {})
 
     def step(i: Array, results: tuple[Evaluation, Values]) -> tuple[Evaluation, Values]:
-        results_of_block = jax.vmap(functools.partial(with_slopes, program, base))(*_block((values, penalty), i, block))
-        return _insert_block(results, results_of_block, i * block)
+        inputs, first = (values, penalty), i * block
+        of_block = jax.tree.map(lambda array: lax.dynamic_slice_in_dim(array, first, block), inputs)
+        outputs = jax.vmap(of_design)(*of_block)
+        return jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, first, 0), results, outputs)
 
-    room = _zero_evaluation(program, len(penalty.multiplier)), jax.tree.map(jnp.zeros_like, values)
-    return lax.fori_loop(0, n_blocks, step, room)
+    size = len(next(iter(values.values())))
+    zeros = Evaluation(jnp.zeros((size, len(program.objectives))), jnp.zeros(size), jnp.zeros(size, jnp.int32))
+    return lax.fori_loop(0, n_blocks, step, (zeros, jax.tree.map(jnp.zeros_like, values) if penalty else {}))
 
 
 #: Programs that run fast, and programs that compile fast.
-_evaluations, _evaluations_soon, _slopes, _slopes_soon = (
-    persistent_jit("program", "block", quickly=quickly)(function)
-    for function in (_evaluate_blocks, _differentiate_blocks)
-    for quickly in (False, True)
+_evaluations, _evaluations_soon = (
+    persistent_jit("program", "block", quickly=quickly)(_evaluate_blocks) for quickly in (False, True)
 )
-
-
-def _block(arrays: Any, i: Array, block: int) -> Any:
-    """Return block ``i`` of arrays, ``block`` entries along their first axis."""
-    return jax.tree.map(lambda array: lax.dynamic_slice_in_dim(array, i * block, block), arrays)
-
-
-def _zero_evaluation(program: Program, size: int) -> Evaluation:
-    """Return an evaluation of zeros [size]."""
-    return Evaluation(jnp.zeros((size, len(program.objectives))), jnp.zeros(size), jnp.zeros(size, jnp.int32))
-
-
-def _insert_block(arrays: Any, block: Any, first: Array) -> Any:
-    """Return arrays with ``block`` written from row ``first`` on."""
-    return jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, first, 0), arrays, block)
 
 
 _registered_programs: collections.OrderedDict[Program, None] = collections.OrderedDict()
 
 
-def _register_program(program: Program) -> None:
-    """Remember a program as in use, and forget all compiled ones where there are too many."""
-    _registered_programs[program] = None
-    if len(_registered_programs) > _MAX_PROGRAMS:
-        release()
-        _registered_programs[program] = None
-
-
 def release() -> None:
     """Forget the compiled programs of all searches, but not those on disk."""
     _registered_programs.clear()
-    for function in (_evaluations, _evaluations_soon, _slopes, _slopes_soon):
+    for function in (_evaluations, _evaluations_soon):
         function.forget()

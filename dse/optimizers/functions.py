@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -18,12 +18,12 @@ import numpy as np
 from jax import Array
 
 from dse.designs import replace
-from dse.doors import Equations, ScalarFunction, fold, recording
+from dse.doors import ScalarFunction, fold
 from dse.doors.scalars.operations import UnknownPrimitiveError, lower_equations
 from dse.io.files import search_digest
 from dse.optimizers.judging import Evaluation, logarithm
 from dse.sweep.engine.gradients import Differentiated
-from dse.sweep.engine.point import Program, evaluate_point
+from dse.sweep.engine.point import Program, evaluate_point, traced
 from dse.types import Design, Scalar
 
 #: An excess that rounding hides still counts as one.
@@ -87,13 +87,10 @@ def _penalised(program: Program, base: Design, values: dict[str, Scalar], penalt
 
 def _scalar_function(name: str, program: Program, function: Callable[..., Any]) -> ScalarFunction:
     """Return ``function`` of scalars by NumPy, in single precision as programs are."""
-
-    def trace(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
-        scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * structure.num_leaves
-        return *recording.trace(function, *jax.tree.unflatten(structure, scalars)), None
-
     cache_key = f"{name} {search_digest()} {program}" if program.is_cacheable else None
-    return ScalarFunction(lambda *arguments: (function(*arguments), None), cache_key, trace)
+    return ScalarFunction(
+        lambda *arguments: (function(*arguments), None), cache_key, lambda inputs: (*traced(function, inputs), None)
+    )
 
 
 def stack_outputs(outputs: tuple[Any, ...]) -> Evaluation:
@@ -123,20 +120,9 @@ def violation(program: Program, design: Design, metrics: Any) -> Array:
 def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
     """Return :func:`evaluate` of one design in a form that compiles faster, under ``jit``, ``vmap`` and ``grad``."""
     inputs, structure = jax.tree.flatten((base, values))
-    run, outputs = _equations(functools.partial(evaluate, program), structure, program.neutral_inputs)
-    return jax.tree.unflatten(outputs, run(*(jnp.asarray(value, jnp.float32) for value in inputs)))
-
-
-def _equations(
-    function: Callable[..., Any], inputs: jax.tree_util.PyTreeDef, constants: Iterable[tuple[int, float]]
-) -> tuple[Equations, jax.tree_util.PyTreeDef]:
-    """Return the traced equations of a function of scalars, and the structure of its outputs.
-
-    ``constants`` are (index of the input, value), folded in.
-    """
-    scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
-    equations, outputs = recording.trace(function, *scalars)
-    return fold(equations, dict(constants)), outputs
+    equations, outputs = traced(functools.partial(evaluate, program), structure)
+    values_of_outputs = fold(equations, dict(program.neutral_inputs))(*(jnp.asarray(v, jnp.float32) for v in inputs))
+    return jax.tree.unflatten(outputs, values_of_outputs)
 
 
 def with_slopes(
@@ -152,9 +138,8 @@ def with_slopes(
     def function(values: dict[str, Scalar], base: Design, penalty: Penalty) -> Any:
         return _penalised(program, base, values, penalty)
 
-    equations, outputs = _equations(
-        function, structure, [(len(values) + i, value) for i, value in program.neutral_inputs]
-    )
+    equations, outputs = traced(function, structure)
+    equations = fold(equations, {len(values) + i: value for i, value in program.neutral_inputs})
     try:
         output_values, slopes = Differentiated(lower_equations(equations, outputs, None, "float32"), len(values))(
             inputs, ()

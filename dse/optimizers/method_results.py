@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -35,9 +37,9 @@ class MethodResult(NamedTuple):
     polished: Best  #: [seed] after it; the same where there was none
     polish_evaluations: np.ndarray  #: [seed]
     front: ParetoFront  #: of all that was evaluated; none where there is one objective
-    end_evaluations: int  #: of the polish of the front's ends
-    metrics: dict[str, np.ndarray]  #: [seed] of what was polished, by name
     seeds: tuple[int, ...]  #: of a descent one for each workload
+    metrics: Mapping[str, np.ndarray] = MappingProxyType({})  #: [seed] of what was polished, by name
+    end_evaluations: int = 0  #: of the polish of the front's ends
     trace: Trace | None = None  #: of a descent: what it met on its way
     chip: DescentChip | None = None  #: that a descent has found
 
@@ -61,9 +63,27 @@ def no_progress(task: Problem) -> MethodProgress:
         "objectives": np.zeros((0, n_seeds, n_objectives), np.float32),
         "feasible": np.zeros((0, n_seeds), np.int32),
     }
-    empty = np.zeros((0, len(space.sizes)), np.int32), np.zeros((0, len(space.paths)), np.float32)
-    reasons = np.zeros(len(task.study.reason_bits), np.int64)
-    return MethodProgress(0, [], history, reasons, *empty, np.zeros((0, n_objectives), np.float32), None)
+    points = Point(np.zeros((0, len(space.sizes)), np.int32), np.zeros((0, len(space.paths)), np.float32))
+    front = ParetoFront(points, np.zeros((0, n_objectives), np.float32))
+    return MethodProgress(0, [], history, np.zeros(len(task.study.reason_bits), np.int64), front, None)
+
+
+def one_step_result(task: Problem, method: str, best: Best, batch: int, **fields: Any) -> MethodResult:
+    """Return designs [seed], which came all at once, as the result of a method of one step.
+
+    Args:
+        task: the space.
+        method: its name.
+        best: the designs.
+        batch: evaluations of each seed.
+        **fields: of the result, besides those that follow.
+    """
+    evaluation, empty = best.evaluation, no_progress(task)
+    rows = {"violation": evaluation.violation, "value": best.value, "objectives": evaluation.objectives}
+    rows["feasible"] = (evaluation.violation == 0.0).astype(np.int32)
+    progress = empty._replace(steps=1, history={name: row[None] for name, row in rows.items()})
+    zeros = np.zeros(len(best.value), int)
+    return MethodResult(method, batch, progress, best, best, zeros, **{"front": empty.front, **fields})
 
 
 def proof_result(task: Problem, points: Point[np.ndarray], designs: int) -> MethodResult:
@@ -75,31 +95,16 @@ def proof_result(task: Problem, points: Point[np.ndarray], designs: int) -> Meth
         designs: evaluated by the proof, which count in equal parts for all seeds.
     """
     seeds, metrics, objectives = task.spec.seeds, *task.evaluate_by_numpy(points)
-    values = np.stack(objectives, axis=1)
-    weights = weights_of(seeds, task.n_objectives)
-    value = np.stack([scalar_by_numpy(values, seed_weights) for seed_weights in weights])
-    best_indices, zeros = value.argmin(axis=1), np.zeros(len(seeds), int)
-    can_run = (metrics.infeasible_reason == 0).astype(np.int32)
-    violation = np.float32(1.0) - can_run[best_indices]  # rounding of a continuous axis may lie across a limit
-    evaluation = Evaluation(values[best_indices], violation, metrics.infeasible_reason[best_indices])
-    best = Best(
-        jax.tree.map(lambda array: array[best_indices], points),
-        evaluation,
-        value[np.arange(len(best_indices)), best_indices],
-    )
-    rows = {
-        "violation": violation,
-        "value": best.value,
-        "objectives": evaluation.objectives,
-        "feasible": can_run[best_indices],
-    }
-    progress = no_progress(task)._replace(steps=1, history={name: row[None] for name, row in rows.items()})
-    front = ParetoFront(progress.digits, progress.reals, progress.objectives)
-    if task.n_objectives > 1:
-        feasible = can_run == 1
-        front = ParetoFront(points.digits[feasible], points.reals[feasible], values[feasible])
-    evaluations_per_seed = -(-designs // len(seeds))
-    return MethodResult(PROOF, evaluations_per_seed, progress, best, best, zeros, front, 0, metrics={}, seeds=seeds)
+    can_run, values = metrics.infeasible_reason == 0, np.stack(objectives, axis=1)
+    value = np.stack([scalar_by_numpy(values, weights) for weights in weights_of(seeds, task.n_objectives)])
+    best_indices = value.argmin(axis=1)
+    # rounding of a continuous axis may lie across a limit: then the best violates it
+    evaluation = Evaluation(values, (~can_run).astype(np.float32), metrics.infeasible_reason)
+    of_best = jax.tree.map(lambda array: array[best_indices], (points, evaluation))
+    best = Best(of_best[0], of_best[1], value.min(axis=1))
+    front = jax.tree.map(lambda array: array[can_run], ParetoFront(points, values))
+    fields = {"front": front} if task.n_objectives > 1 else {}
+    return one_step_result(task, PROOF, best, -(-designs // len(seeds)), seeds=seeds, **fields)
 
 
 def best_as_document(task: Problem, best: Best) -> dict[str, Any]:

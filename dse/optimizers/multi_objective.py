@@ -10,12 +10,9 @@ import numpy as np
 
 from dse.io import quantities
 from dse.optimizers import pareto
-from dse.optimizers.driver import Best
-from dse.optimizers.judging import Evaluation
 from dse.optimizers.method_results import MethodResult, axis_columns
 from dse.optimizers.pareto import ParetoFront
 from dse.optimizers.problem import Problem
-from dse.optimizers.space import Point
 from dse.spec import Objective
 from dse.spec.axes import Label
 from dse.sweep.reduce import fronts
@@ -58,18 +55,7 @@ def merged_front(method_results: list[MethodResult]) -> ParetoFront:
     """Return the front of all methods' fronts, ordered by the first objective."""
     merged = pareto.merge_fronts(*(result.front for result in method_results))
     order = np.argsort(merged.objectives[:, 0], kind="stable")
-    return ParetoFront(*(array[order] for array in merged))
-
-
-def front_ends(front: ParetoFront) -> Best:
-    """Return the best design of a front by each objective, arrays [objective]; the front must not be empty."""
-    best_indices = front.objectives.argmin(axis=0)
-    objectives, zeros = front.objectives[best_indices], np.zeros(len(best_indices), np.float32)
-    return Best(
-        jax.tree.map(lambda array: array[best_indices], front.points),
-        Evaluation(objectives, zeros, zeros.astype(np.int32)),
-        zeros,
-    )
+    return jax.tree.map(lambda array: array[order], merged)
 
 
 def front_designs(
@@ -81,7 +67,7 @@ def front_designs(
     chosen = fronts.select_front(
         front.objectives.T, tuple(map(_display_rounding, problem.program.objectives)), MAX_PRINTED
     )
-    points = Point(front.digits[chosen.positions], front.reals[chosen.positions])
+    points = jax.tree.map(lambda array: array[chosen.positions], front.points)
     columns, metrics = axis_columns(problem, points), problem.metrics(points)
     designs = []
     for i, objectives in enumerate(front.objectives[chosen.positions]):

@@ -166,7 +166,7 @@ def _feasible_designs(
         best, columns = result.polished, axis_columns(problem, result.polished.point)
         leaves = spaces.values(problem.space, best.point)
         structure = np.asarray(leaves.pop(spaces.STRUCTURE, np.zeros(len(best.point.digits))), int)
-        columns_by_name = result.metrics | {path: np.asarray(column) for path, column in leaves.items()}
+        columns_by_name = {**result.metrics, **{path: np.asarray(column) for path, column in leaves.items()}}
         for i in np.flatnonzero(best.evaluation.violation == 0.0):
             labels = {axis.name: column[i].item() for axis, column in columns}
             base = problem.grid.structure_grids[structure[i]].base

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from dse.optimizers.judging import Evaluation
@@ -17,27 +18,21 @@ _MOST_BY_OBJECTIVES = {2: 1 << 30, 3: 3_000}
 class ParetoFront(NamedTuple):
     """Designs that can run, of which none dominates another."""
 
-    digits: np.ndarray  #: [design, digit]
-    reals: np.ndarray  #: [design, continuous axis]
+    points: Point[np.ndarray]  #: [design] in their space
     objectives: np.ndarray  #: [design, objective]
-
-    @property
-    def points(self) -> Point[np.ndarray]:
-        """The designs in their space."""
-        return Point(self.digits, self.reals)
 
 
 def of_evaluated(points: Point[np.ndarray], evaluation: Evaluation[np.ndarray]) -> ParetoFront:
     """Return the front of the feasible among evaluated designs [...]; empty where none is."""
     feasible = evaluation.reason == 0
-    return merge_fronts(ParetoFront(points.digits[feasible], points.reals[feasible], evaluation.objectives[feasible]))
+    return merge_fronts(jax.tree.map(lambda array: array[feasible], ParetoFront(points, evaluation.objectives)))
 
 
 def merge_fronts(*fronts: ParetoFront) -> ParetoFront:
     """Return the front of all designs of several fronts, with the first of equal designs."""
-    columns = [np.concatenate(arrays) for arrays in zip(*fronts, strict=True)]
-    indices = front(columns[2])
-    return ParetoFront(*(array[indices] for array in columns))
+    designs = jax.tree.map(lambda *arrays: np.concatenate(arrays), *fronts)
+    indices = front(designs.objectives)
+    return jax.tree.map(lambda array: array[indices], designs)
 
 
 def front(objectives: np.ndarray) -> np.ndarray:

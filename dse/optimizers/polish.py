@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from dse.optimizers import pareto, space as spaces
-from dse.optimizers.driver import Best
+from dse.optimizers.driver import Best, front_ends
 from dse.optimizers.evaluation import Values, padded_values, reshape_results
 from dse.optimizers.judging import Evaluation, best_position, better, scalar_by_numpy
 from dse.optimizers.pareto import ParetoFront
@@ -64,13 +64,7 @@ def polish(problem: Problem, best: Best, weights: np.ndarray) -> PolishResult:
 
 def polish_ends(problem: Problem, front: ParetoFront) -> PolishResult:
     """Return the local optima from the ends of a front, [objective], each by the objective it is best in."""
-    best_indices, n_objectives = front.objectives.argmin(axis=0), problem.n_objectives
-    weights, objectives = np.eye(n_objectives, dtype=np.float32), front.objectives[best_indices]
-    evaluation = Evaluation(objectives, np.zeros(n_objectives, np.float32), np.zeros(n_objectives, np.int32))
-    ends = Best(
-        jax.tree.map(lambda array: array[best_indices], front.points), evaluation, scalar_by_numpy(objectives, weights)
-    )
-    return polish(problem, ends, weights)
+    return polish(problem, front_ends(front), np.eye(problem.n_objectives, dtype=np.float32))
 
 
 def _local_optimum(problem: Problem, best: Best, weights: np.ndarray, fronts: list[ParetoFront]) -> tuple[Best, int]:
@@ -84,7 +78,7 @@ def _local_optimum(problem: Problem, best: Best, weights: np.ndarray, fronts: li
             break
         step = np.float32(_PAIR_STEP if in_pairs else steps[step_index])
         points, values = _neighbourhood(problem.space, best.point, step, in_pairs=in_pairs, size=problem.evaluator.size)
-        points, evaluation = jax.device_get((points, problem.evaluator(values, len(points.digits))))
+        points, (evaluation, _) = jax.device_get((points, problem.evaluator(values, len(points.digits))))
         evaluation = reshape_results(evaluation, points.digits.shape[:1])
         if problem.n_objectives > 1:
             fronts.append(pareto.of_evaluated(points, evaluation))

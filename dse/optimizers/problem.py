@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import itertools
 import json
 import math
 from typing import Any
@@ -20,7 +19,7 @@ from dse.optimizers import space as spaces, tables
 from dse.optimizers.codesign import problem as descents
 from dse.optimizers.codesign.descent import DescentProblem
 from dse.optimizers.evaluation import Evaluator, StructuresEvaluator, Values, padded, padded_values, reshape_results
-from dse.optimizers.functions import Penalty, evaluate
+from dse.optimizers.functions import Penalty
 from dse.optimizers.judging import Evaluation
 from dse.optimizers.space import Point, Space
 from dse.spec import SearchSpec
@@ -31,7 +30,6 @@ from dse.sweep.engine.point import Program
 from dse.sweep.grid import compose
 from dse.sweep.results.summary import works
 from dse.sweep.store import manifest
-from dse.types import Scalar
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,7 +81,7 @@ class Problem:
             return Evaluator(self.program, self.grid.base, largest, total)
         evaluators = [Evaluator(program, grid.base, largest, total) for grid, program in self.programs]
         return StructuresEvaluator(
-            self.program, evaluators, [_searched_leaves(grid, self.space) for grid in self.grid.structure_grids]
+            self.program, evaluators, [self.searched_leaves(grid) for grid in self.grid.structure_grids]
         )
 
     @property
@@ -108,9 +106,9 @@ class Problem:
         depends = [sorted(self.identity.items()), method, self.spec.options[method], self.spec.seeds]
         return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
-    def searched_leaves(self, member: int) -> frozenset[str]:
-        """Return the full paths of the leaves that the space sets in the designs of structure ``member`` (index)."""
-        return _searched_leaves(self.grid.structure_grids[member], self.space)
+    def searched_leaves(self, grid: Grid) -> frozenset[str]:
+        """Return the full paths of the leaves that the space sets in the designs of a grid of one structure."""
+        return frozenset(grid.columns) & frozenset(spaces.leaf_paths(self.space))
 
     @property
     def programs(self) -> list[tuple[Grid, Program]]:
@@ -121,7 +119,7 @@ class Problem:
     def evaluate(self, points: Point) -> Evaluation:
         """Return the evaluation [...] of points [...] on the host."""
         shape = points.digits.shape[:-1]
-        evaluation = self.evaluator(padded_values(self.space, points, self.evaluator.size), math.prod(shape))
+        evaluation, _ = self.evaluator(padded_values(self.space, points, self.evaluator.size), math.prod(shape))
         return reshape_results(jax.device_get(evaluation), shape)
 
     def slopes(self, points: Point) -> tuple[Evaluation, Values]:
@@ -134,19 +132,11 @@ class Problem:
             The evaluation, and full path → slopes [design].
         """
         size, count = self.evaluator.size, len(points.digits)
-        batch_results = []
-        for first in range(0, count, size):
-            batch = jax.tree.map(lambda a, i=first: a[i : i + size], points)
-            zeros = padded(jnp.zeros(len(batch.digits)), size)
-            weights = jnp.zeros((size, self.n_objectives)).at[:, 0].set(1.0)
-            values = padded_values(self.space, batch, size)
-            results = self.evaluator.slopes(values, Penalty(weights, zeros, zeros), len(batch.digits))
-            batch_results.append(reshape_results(jax.device_get(results), (len(batch.digits),)))
-        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *batch_results)
-
-    def evaluate_leaves(self, values: dict[str, Scalar]) -> Evaluation:
-        """Return the evaluation of the base design with ``values`` (full path → value); differentiable."""
-        return evaluate(self.program, self.grid.base, values)
+        zeros = padded(jnp.zeros(count), size)
+        weights = jnp.zeros((len(zeros), self.n_objectives)).at[:, 0].set(1.0)
+        results = self.evaluator(padded_values(self.space, points, size), count, Penalty(weights, zeros, zeros))
+        slopes: tuple[Evaluation, Values] = reshape_results(jax.device_get(results), (count,))
+        return slopes
 
     def metrics(self, points: Point) -> dict[str, np.ndarray]:
         """Return name → metrics [design] of the results' metrics at points [design].
@@ -175,17 +165,11 @@ class Problem:
         structure = values.pop(spaces.STRUCTURE, np.zeros(len(points.digits)))
         metrics_by_structure = []
         for structure_index, (grid, program) in enumerate(self.programs):
-            indices, paths = np.flatnonzero(structure == structure_index), _searched_leaves(grid, self.space)
+            indices, paths = np.flatnonzero(structure == structure_index), self.searched_leaves(grid)
             if len(indices):
                 leaf_values = {path: values[path][indices] for path in paths}
                 metrics_by_structure.append((indices, evaluate_few(grid.base, leaf_values, program=program)))
         return merge_structures(metrics_by_structure)
-
-
-def _searched_leaves(grid: Grid, space: Space) -> frozenset[str]:
-    """Return the full paths of the leaves that the space sets in the designs of a grid of one structure."""
-    columns = [*(dimension.columns for dimension in grid.dimensions), grid.table.degrees, grid.table.options]
-    return frozenset(itertools.chain(*columns)) & frozenset(spaces.leaf_paths(space))
 
 
 def build(spec: SearchSpec, study: Study | None = None) -> Problem:

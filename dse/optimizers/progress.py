@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from dse.io import counted
+from dse.spec import Objective
 from dse.sweep.progress import bar_on_standard_error, best_so_far
 
 
@@ -17,6 +19,13 @@ class BestValue(NamedTuple):
     objective: str
     value: float | None  #: None where nothing can run yet
     units: str = "1"  #: as they are written
+
+    @classmethod
+    def of(cls, objective: Objective, value: float) -> BestValue:
+        """Return the best value of an objective from the least that is minimised, infinite where nothing can run."""
+        expression = objective.expression
+        written = objective.sign * value if math.isfinite(value) else None
+        return cls(expression.text, written, expression.display_units)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -28,11 +27,9 @@ from dse.optimizers import (
     problem,
 )
 from dse.optimizers.checkpoint import MethodProgress
-from dse.optimizers.driver import Best, Chunk, Driver, HostDriver, driver, release, uses_slopes
-from dse.optimizers.judging import weights_of
+from dse.optimizers.driver import Best, Chunk, Driver, HostDriver, driver, front_ends, release, uses_slopes
 from dse.optimizers.method_results import PROOF, MethodResult, best_as_document, no_progress, proof_result
 from dse.optimizers.outcome import SearchOutcome
-from dse.optimizers.pareto import ParetoFront
 from dse.optimizers.problem import Problem
 from dse.optimizers.progress import BestValue, SearchProgress
 from dse.optimizers.proofs import Proof, ProofOptions, prover
@@ -104,11 +101,7 @@ def execute(spec: Source, output: str | Path | bool | None = None, **options: An
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
     """
     labelled, summary = perform(plan(spec, options.get("study")), SearchOptions(output, **options))
-    if labelled is not None:
-        return results.to_xarray(labelled), summary
-    assert summary.output is not None, "an outcome without results was read from a file"
-    with results.open_results(summary.output) as dataset:
-        return dataset.load(), summary
+    return results.dataset_of(labelled, summary.output), summary
 
 
 def plan(spec: Source, study: Study | None = None, any_option: bool = False, whole_stacks: bool = False) -> Problem:
@@ -170,33 +163,25 @@ def perform(task: Problem, options: SearchOptions) -> tuple[Labelled | None, Sea
     opening = lock_output(target) if target else contextlib.nullcontext()
     with outputs.disk_errors(target), opening, stoppable(), reporting(lambda: _checkpoint_notice(task, target)):
         method_results, seconds = _run_methods(task, target, options)
-        labelled, summary = _write_results(
-            task, method_results, seconds | {"total": time.perf_counter() - start_time}, target, options
-        )
+
+        def write(method_results: list[MethodResult], proof: Proof | None = None) -> tuple[Labelled, SearchOutcome]:
+            """Verify the results of methods, write them unless there is no output, and return data and outcome."""
+            spent = seconds | {"total": time.perf_counter() - start_time}
+            if not task.descent:  # which has been held to the model by NumPy at its very leaves
+                outcome.verify(task, _reported_designs(task, method_results))
+                method_results = outcome.with_metrics(task, method_results)
+            summary = outcome.build_outcome(task, method_results, spent, target, proof)
+            labelled = datasets.build(task, method_results, summary, task.identity)
+            if target:
+                writing.write(labelled, target, task.spec.sweep.compression, options.force, [task.spec.sweep.file])
+                writing.write_making(target, summary.seconds, options.force)
+            return labelled, summary
+
+        labelled, summary = write(method_results)
         if options.prove:
             proof, best = _prove(task, method_results, target, options)
-            seconds |= {PROOF: proof.seconds, "total": time.perf_counter() - start_time}
-            labelled, summary = _write_results(task, [*method_results, *best], seconds, target, options, proof)
-    return labelled, summary
-
-
-def _write_results(
-    task: Problem,
-    method_results: list[MethodResult],
-    seconds: dict[str, float],
-    target: Path | None,
-    options: SearchOptions,
-    proof: Proof | None = None,
-) -> tuple[Labelled, SearchOutcome]:
-    """Verify the results of methods, write them to ``target`` unless it is None, and return data and outcome."""
-    if not task.descent:  # which has been held to the model by NumPy at its very leaves
-        outcome.verify(task, _reported_designs(task, method_results))
-        method_results = outcome.with_metrics(task, method_results)
-    summary = outcome.build_outcome(task, method_results, seconds, target, proof)
-    labelled = datasets.build(task, method_results, summary, task.identity)
-    if target:
-        writing.write(labelled, target, task.spec.sweep.compression, options.force, [task.spec.sweep.file])
-        writing.write_making(target, summary.seconds, options.force)
+            seconds[PROOF] = proof.seconds
+            labelled, summary = write([*method_results, *best], proof)
     return labelled, summary
 
 
@@ -226,10 +211,12 @@ def _run_methods(
     needs_slopes = any(uses_slopes(task, name) for name in task.spec.methods)
     try:
         with task.evaluator.compiling_in_background(leaf_paths(task.space), needs_slopes):
-            drivers = _drivers(task)  # a missing library is told of at once
-            for name, driver in drivers.items():
+            with ThreadPoolExecutor(max_workers=2) as pool:  # programs are compiled side by side
+                futures = {name: pool.submit(driver, task, name) for name in task.spec.methods}
+            drivers = {name: future.result() for name, future in futures.items()}  # a missing library is told of
+            for name, method_driver in drivers.items():
                 start_time = time.perf_counter()
-                method_results.append(_run_method(task, name, driver, target, options))
+                method_results.append(_MethodRun(task, name, method_driver, target, options).result())
                 seconds[name] = time.perf_counter() - start_time
     except KeyboardInterrupt:
         raise SearchInterrupted(f"interrupted{_checkpoint_notice(task, target)}") from None
@@ -237,13 +224,6 @@ def _run_methods(
         release()
         polishing.release()
     return method_results, seconds
-
-
-def _drivers(task: Problem) -> dict[str, Driver | HostDriver]:
-    """Return method → its driver, whose programs are compiled side by side."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        futures = [pool.submit(driver, task, name) for name in task.spec.methods]
-        return {name: future.result() for name, future in zip(task.spec.methods, futures, strict=True)}
 
 
 def _checkpoint_notice(task: Problem, target: Path | None) -> str:
@@ -278,152 +258,116 @@ def _with_budget(task: Problem, options: SearchOptions) -> Problem:
 # --- one method -------------------------------------------------------------------------------------------
 
 
-def _run_method(
-    task: Problem, name: str, driver: Driver | HostDriver, target: Path | None, options: SearchOptions
-) -> MethodResult:
-    """Spend the budget of a method, from its checkpoint on, polish its best designs, and return the result."""
-    progress = _load_progress(task, name, driver, target, options) or no_progress(task)
-    progress = _run_steps(task, name, driver, progress, target, options)
-    best, front, ends = jax.device_get(driver.best), _progress_front(progress), 0
-    polished = polishing.PolishResult(best, np.zeros(len(task.spec.seeds), int))
-    if task.spec.polish:
-        polished = polishing.polish(task, best, weights_of(task.spec.seeds, task.n_objectives))
-        front = pareto.merge_fronts(front, *polished.fronts)
-        if len(front.objectives):
-            end_polish = polishing.polish_ends(task, front)
-            front, ends = pareto.merge_fronts(front, *end_polish.fronts), int(end_polish.evaluations.sum())
-    seeds, polish_evaluations = task.spec.seeds, polished.evaluations
-    return MethodResult(
-        name, driver.batch, progress, best, polished.best, polish_evaluations, front, ends, metrics={}, seeds=seeds
-    )
+class _MethodRun:
+    """A method on its way through its budget: progress from its checkpoint on, and what it leaves there.
 
-
-def _budget_steps(task: Problem, batch: int) -> int | None:
-    """Return the number of whole steps within the budget, one at least, None where only time bounds them."""
-    return None if task.spec.evaluations is None else max(1, task.spec.evaluations // batch)
-
-
-def _load_progress(
-    task: Problem, name: str, driver: Driver | HostDriver, target: Path | None, options: SearchOptions
-) -> MethodProgress | None:
-    """Restore the driver from a checkpoint and return its progress.
-
-    None, and the driver as it is, where nothing is kept, a fresh start is asked for, or the steps exceed the budget.
+    Args:
+        task: the problem.
+        name: of the method.
+        driver: of the method.
+        target: file of the results, next to which the checkpoint lies; None for none.
+        options: of the search.
     """
-    if not target or options.fresh:
-        return None
-    progress = checkpoint.load(checkpoint.path(target, name), task.key(name))
-    steps = _budget_steps(task, driver.batch)
-    if progress is None or (steps is not None and progress.steps > steps):
-        return None
-    driver.restore(progress.state, progress.tell_history)
-    return progress
 
+    def __init__(
+        self, task: Problem, name: str, driver: Driver | HostDriver, target: Path | None, options: SearchOptions
+    ) -> None:
+        self._task, self._name, self._driver, self._target, self._options = task, name, driver, target, options
+        evaluations = task.spec.evaluations
+        self._steps = None if evaluations is None else max(1, evaluations // driver.batch)  #: None: time bounds them
+        self._progress = no_progress(task)
+        self._restore()
+        self._first_step, self._start_time = self._progress.steps, time.perf_counter()
 
-def _run_steps(
-    task: Problem,
-    name: str,
-    driver: Driver | HostDriver,
-    progress: MethodProgress,
-    target: Path | None,
-    options: SearchOptions,
-) -> MethodProgress:
-    """Run steps until the budget is spent, with checkpoints now and then and at the end; return the progress."""
-    start_time = save_time = time.perf_counter()
-    first_step, steps, seconds = progress.steps, _budget_steps(task, driver.batch), task.spec.seconds
+    def result(self) -> MethodResult:
+        """Spend the budget, polish the best designs, and return the result."""
+        self._advance()
+        task, best, front = self._task, jax.device_get(self._driver.best), self._progress.front
+        seeds, ends = task.spec.seeds, 0
+        polished = polishing.PolishResult(best, np.zeros(len(seeds), int))
+        if task.spec.polish:
+            polished = polishing.polish(task, best, self._driver.weights)
+            front = pareto.merge_fronts(front, *polished.fronts)
+            if len(front.objectives):
+                end_polish = polishing.polish_ends(task, front)
+                front, ends = pareto.merge_fronts(front, *end_polish.fronts), int(end_polish.evaluations.sum())
+        designs = best, polished.best, polished.evaluations, front
+        return MethodResult(self._name, self._driver.batch, self._progress, *designs, seeds, end_evaluations=ends)
 
-    def budget_share() -> float:
+    def _restore(self) -> None:
+        """Go on from the checkpoint, unless there is none, a fresh start is asked for, or it exceeds the budget."""
+        if not self._target or self._options.fresh:
+            return
+        progress = checkpoint.load(checkpoint.path(self._target, self._name), self._task.key(self._name))
+        if progress and (self._steps is None or progress.steps <= self._steps):
+            self._driver.restore(progress.state, progress.tell_history)
+            self._progress = progress
+
+    @property
+    def _seconds(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._start_time
+
+    def _budget_share(self) -> float:
         """Return the spent share of the budget."""
-        by_time = (
-            (time.perf_counter() - start_time) / seconds if seconds is not None and progress.steps > first_step else 0.0
+        seconds, steps = self._task.spec.seconds, self._progress.steps
+        by_time = self._seconds / seconds if seconds is not None and steps > self._first_step else 0.0
+        return max(by_time, steps / self._steps if self._steps is not None else 0.0)
+
+    def _advance(self) -> None:
+        """Run steps until the budget is spent, with checkpoints now and then and at the end."""
+        save_time, chunk = time.perf_counter(), self._driver.chunk
+        while self._budget_share() < 1.0:
+            count = chunk if self._steps is None else min(chunk, self._steps - self._progress.steps)
+            self._add(self._driver.advance(self._progress.steps, count), count)
+            is_due = time.perf_counter() - save_time > self._options.between_checkpoints
+            if self._target and (is_due or self._budget_share() >= 1.0):
+                key, best = self._task.key(self._name), jax.device_get(self._driver.best)
+                checkpoint.save(checkpoint.path(self._target, self._name), key, self._progress)
+                checkpoint.save_best(self._target, self._name, best_as_document(self._task, best))
+                save_time = time.perf_counter()
+            if self._options.progress:
+                self._options.progress(self._state())
+
+    def _add(self, chunk: Chunk, count: int) -> None:
+        """Add a chunk of ``count`` steps to the progress."""
+        progress = self._progress
+        history = {name: np.concatenate([old, getattr(chunk.rows, name)]) for name, old in progress.history.items()}
+        tell_history, front = chunk.tell_history, progress.front
+        if progress.tell_history is not None and tell_history is not None:
+            tell_history = tuple(map(np.concatenate, zip(progress.tell_history, tell_history, strict=True)))
+        if chunk.batches is not None:
+            front = pareto.merge_fronts(front, pareto.of_evaluated(*chunk.batches))
+        reasons = progress.reasons + chunk.rows.reasons.sum(axis=(0, 1))
+        state = self._driver.state_arrays()
+        self._progress = MethodProgress(progress.steps + count, state, history, reasons, front, tell_history)
+
+    def _state(self) -> SearchProgress:
+        """Return the state that is reported: the best of each objective over everything that was evaluated."""
+        progress, evaluations_per_step = self._progress, self._driver.batch * len(self._task.spec.seeds)
+        best_feasible = progress.history["objectives"].min(axis=(0, 1)).tolist()
+        best, *others = (
+            BestValue.of(objective, value)
+            for objective, value in zip(self._task.program.objectives, best_feasible, strict=True)
         )
-        return max(by_time, progress.steps / steps if steps is not None else 0.0)
-
-    while budget_share() < 1.0:
-        count = driver.chunk if steps is None else min(driver.chunk, steps - progress.steps)
-        progress = _append_chunk(progress, driver.advance(progress.steps, count), count, driver)
-        if target and (time.perf_counter() - save_time > options.between_checkpoints or budget_share() >= 1.0):
-            checkpoint.save(checkpoint.path(target, name), task.key(name), progress)
-            checkpoint.save_best(target, name, best_as_document(task, jax.device_get(driver.best)))
-            save_time = time.perf_counter()
-        if options.progress:
-            options.progress(
-                _search_progress(
-                    task, name, driver, progress, first_step, budget_share(), time.perf_counter() - start_time
-                )
-            )
-    return progress
-
-
-def _append_chunk(progress: MethodProgress, chunk: Chunk, count: int, driver: Driver | HostDriver) -> MethodProgress:
-    """Return the progress with a chunk of ``count`` steps added."""
-    history = {name: np.concatenate([old, getattr(chunk.rows, name)]) for name, old in progress.history.items()}
-    tell_history = chunk.tell_history
-    if progress.tell_history is not None and tell_history is not None:
-        tell_history = tuple(map(np.concatenate, zip(progress.tell_history, tell_history, strict=True)))
-    front = _progress_front(progress)
-    if chunk.batches is not None:
-        front = pareto.merge_fronts(front, pareto.of_evaluated(*chunk.batches))
-    return MethodProgress(
-        progress.steps + count,
-        driver.state_arrays(),
-        history,
-        progress.reasons + chunk.rows.reasons.sum(axis=(0, 1)),
-        *front,
-        tell_history,
-    )
-
-
-def _progress_front(progress: MethodProgress) -> ParetoFront:
-    """Return the front of all that was evaluated so far; empty for one objective."""
-    return ParetoFront(progress.digits, progress.reals, progress.objectives)
+        return SearchProgress(
+            self._name,
+            share=self._budget_share(),
+            rate=(progress.steps - self._first_step) * evaluations_per_step / max(self._seconds, 1e-9),
+            evaluations=progress.steps * evaluations_per_step,
+            best=best.value,
+            objective=best.objective,
+            units=best.units,
+            others=tuple(others),
+            front_size=len(progress.front.objectives),
+        )
 
 
 def _reported_designs(task: Problem, method_results: list[MethodResult]) -> Best:
     """Return the designs reported as best: the ends of the front [objective], or the best of all seeds [1]."""
     front = multi_objective.merged_front(method_results)
-    return (
-        multi_objective.front_ends(front)
-        if task.n_objectives > 1 and len(front.objectives)
-        else _best_of_all(method_results)
-    )
-
-
-def _best_of_all(method_results: list[MethodResult]) -> Best:
-    """Return the best polished design of all methods and seeds, arrays [1]."""
+    if task.n_objectives > 1 and len(front.objectives):
+        return front_ends(front)
     bests = jax.tree.map(lambda *arrays: np.concatenate(arrays), *(result.polished for result in method_results))
     best_index = np.lexsort((bests.value, bests.evaluation.violation))[:1]
     return jax.tree.map(lambda a: a[best_index], bests)
-
-
-def _search_progress(
-    task: Problem,
-    name: str,
-    driver: Driver | HostDriver,
-    progress: MethodProgress,
-    first: int,
-    share: float,
-    seconds: float,
-) -> SearchProgress:
-    """Return the progress of a method: the best of each objective over everything it has evaluated."""
-    evaluations_per_step = driver.batch * len(task.spec.seeds)
-    best_feasible = progress.history["objectives"].min(axis=(0, 1)).tolist()
-    first_objective, *other_objectives = (
-        BestValue(
-            objective.expression.text,
-            objective.sign * value if math.isfinite(value) else None,
-            objective.expression.display_units,
-        )
-        for objective, value in zip(task.program.objectives, best_feasible, strict=True)
-    )
-    return SearchProgress(
-        method=name,
-        share=share,
-        rate=(progress.steps - first) * evaluations_per_step / max(seconds, 1e-9),
-        evaluations=progress.steps * evaluations_per_step,
-        best=first_objective.value,
-        objective=first_objective.objective,
-        units=first_objective.units,
-        others=tuple(other_objectives),
-        front_size=len(progress.objectives),
-    )

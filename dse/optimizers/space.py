@@ -199,10 +199,8 @@ def _reset_absent_axes(space: Space, dimension_digits: Array, reals: Array) -> t
     """Return dimension digits and continuous axes, 0 along those that the design's structure lacks."""
     if space.has_digits is None or space.has_reals is None:
         return dimension_digits, reals
-    shape_index = _shape_index(space, dimension_digits)
-    return jnp.where(space.has_digits[shape_index], dimension_digits, 0), jnp.where(
-        space.has_reals[shape_index], reals, 0.0
-    )
+    has_digits, has_reals = (has[_shape_index(space, dimension_digits)] for has in (space.has_digits, space.has_reals))
+    return jnp.where(has_digits, dimension_digits, 0), jnp.where(has_reals, reals, 0.0)
 
 
 def _representative_options(space: Space, leaf_index: Array, options: Array) -> Array:
@@ -283,37 +281,19 @@ def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
         shape: leading axes of the points.
     """
     keys = jax.random.split(key, 3)
-    dimension_digits = _dimension_digits(space, jax.random.uniform(keys[0], (*shape, space.row_digit)))
-    first, last = _mapping_range(space, dimension_digits)
-    row_index, options = _mapping_at(space, jax.random.randint(keys[1], shape, first, last))
-    dimension_digits, reals = _reset_absent_axes(
-        space, dimension_digits, jax.random.uniform(keys[2], (*shape, len(space.paths)))
-    )
-    return Point(jnp.concatenate([dimension_digits, row_index[..., None], options], axis=-1), reals)
-
-
-def _dimension_digits(space: Space, cube: Array) -> Array:
-    """Return the digits [..., dimension] at positions [..., dimension] of the unit cube."""
+    cube = jax.random.uniform(keys[0], (*shape, space.row_digit))
     digits = [_cell(cube[..., i], size) for i, size in enumerate(space.sizes[: space.row_digit])]
-    return jnp.stack(digits, axis=-1) if digits else jnp.zeros((*cube.shape[:-1], 0), jnp.int32)
-
-
-def _mapping_range(space: Space, dimension_digits: Array) -> tuple[Array, Array]:
-    """Return the index [...] of the first mapping that is valid at these dimensions, and the one after the last."""
+    dimension_digits = jnp.stack(digits, axis=-1) if digits else jnp.zeros((*shape, 0), jnp.int32)
     shape_index = _shape_index(space, dimension_digits)
     first, last = (_gather(space.designs_before, _gather(space.first_leaf, shape_index + i)) for i in (0, 1))
-    return first, last
-
-
-def _mapping_at(space: Space, mapping_index: Array) -> tuple[Array, Array]:
-    """Return the row index [...] and the option digits [..., option] of mappings by their index."""
+    mapping_index = jax.random.randint(keys[1], shape, first, last)
     leaf_index = jnp.searchsorted(space.designs_before, mapping_index, side="right").astype(jnp.int32) - 1
-    column_index = _gather(
-        space.distinct_columns,
-        _gather(space.pattern, leaf_index),
-        mapping_index - _gather(space.designs_before, leaf_index),
-    )
-    return _gather(space.row_of_leaf, leaf_index), _gather(space.option_digits, column_index)
+    column = mapping_index - _gather(space.designs_before, leaf_index)
+    column_index = _gather(space.distinct_columns, _gather(space.pattern, leaf_index), column)
+    row_index, options = _gather(space.row_of_leaf, leaf_index), _gather(space.option_digits, column_index)
+    reals = jax.random.uniform(keys[2], (*shape, len(space.paths)))
+    dimension_digits, reals = _reset_absent_axes(space, dimension_digits, reals)
+    return Point(jnp.concatenate([dimension_digits, row_index[..., None], options], axis=-1), reals)
 
 
 def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Point, Array]:

@@ -24,7 +24,7 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
     """Return the space of a grid whose axes ``intervals`` are continuous, with its tables on the device."""
     options = option_axes(grid)
     columns = [*(dimension.columns for dimension in grid.dimensions), grid.table.degrees, *options]
-    shapes = _structure_shapes(grid) if grid.members else _single_structure_shapes(grid, *_shapes(grid))
+    shapes = _shapes(grid)
     leaves = _leaves(grid, shapes.shapes)
     tree = _tree(leaves.shape_index, leaves.degrees, len(shapes.shapes))
     patterns, pattern = np.unique(leaves.mask[tree.leaves], axis=0, return_inverse=True)
@@ -32,15 +32,17 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
     design_offsets = np.concatenate([[0], np.cumsum(counts)])
     sizes = tuple(len(next(iter(column_by_path.values()))) for column_by_path in columns)
     n_dimensions = len(grid.dimensions)
+    ranks = np.zeros((grid.table.n_rows, len(tree.levels)), np.int32)
+    ranks[leaves.row] = tree.rank
     by_shape = np.bincount(leaves.shape_index[tree.leaves], counts, minlength=len(shapes.shapes)).astype(np.int64)
     arrays: dict[str, Any] = dict(
         columns=tuple(
-            {path: _float32(column) for path, column in column_by_path.items()} for column_by_path in columns
+            {path: np.asarray(column).astype(np.float32) for path, column in by_path.items()} for by_path in columns
         ),
         shape_index_terms=tuple(terms.astype(np.int32) for terms in shapes.index_terms),
         children=tuple(tree.children),
         row_of_leaf=leaves.row[tree.leaves].astype(np.int32),
-        ranks=_ranks(leaves, tree, grid.table.n_rows),
+        ranks=ranks,
         neighbour_rows=_neighbours(leaves, tree),
         pattern=pattern.reshape(-1).astype(np.int32),
         representative=np.stack([_representatives(mask, grid.table.options) for mask in patterns]).astype(np.int32),
@@ -63,15 +65,8 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
         names=_names(grid, tree, options, intervals),
         paths=tuple(i.path for i in intervals),
         logs=tuple(i.log for i in intervals),
-        n_designs=sum(
-            int(by_shape[shape_index]) * int(n_points) for shape_index, n_points in shapes.points_by_shape.items()
-        ),
+        n_designs=sum(int(n) * n_points for n, n_points in zip(by_shape, shapes.n_points, strict=True)),
     )
-
-
-def _float32(column: np.ndarray) -> np.ndarray:
-    """Return a column as float32."""
-    return np.asarray(column).astype(np.float32)
 
 
 class _Leaves(NamedTuple):
@@ -87,52 +82,56 @@ class _Shapes(NamedTuple):
     """Numbers that the mappings of a grid must divide, by index of the shape."""
 
     index_terms: list[np.ndarray]  #: by dimension: [position] term of the index
-    points_by_shape: Counter[int]  #: index of the shape → points of the grid that have it
+    n_points: list[int]  #: points of the grid that have it
     shapes: list[tuple[int, Shape]]  #: structure and divisibility of each shape
 
 
-def _single_structure_shapes(grid: Grid, shape_index_terms: list[np.ndarray], points_by_shape: Counter[int]) -> _Shapes:
-    """Return the shapes of a grid of one structure from what :func:`_shapes` gives."""
-    return _Shapes(shape_index_terms, points_by_shape, [(0, shape) for shape in grid.shapes])
+def _members(grid: Grid) -> tuple[Member, ...]:
+    """Return the structures of a grid, all of it where it has one."""
+    whole = Member(grid, (*range(len(grid.shape)),), (*map(np.arange, grid.shape),), np.arange(grid.table.n_mappings))
+    return grid.members or (whole,)
 
 
-def _structure_shapes(grid: Grid) -> _Shapes:
-    """Return the shapes of a grid of several structures."""
-    of_members = [_shapes(member_grid)[0] for member_grid in grid.structure_grids]
-    shape_numbers_by_dimension: list[np.ndarray] = []
+def _shapes(grid: Grid) -> _Shapes:
+    """Return the shapes of a grid."""
+    members = _members(grid)
+    terms_of_members = [_index_terms(member.grid) for member in members]
+    code_by_dimension: list[np.ndarray] = []
     for dimension_index, size in enumerate(grid.shape):
-        keys = np.full((len(grid.members), size), -1)
-        for key, member, index_terms in zip(keys, grid.members, of_members, strict=True):
+        keys = np.full((len(members), size), -1)
+        for key, member, index_terms in zip(keys, members, terms_of_members, strict=True):
             axis = member.axes[dimension_index]
             key[member.positions[dimension_index] if axis >= 0 else slice(None)] = index_terms[axis] if axis >= 0 else 0
-        shape_numbers_by_dimension.append(np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1))
-    sizes = [int(shape_numbers.max()) + 1 for shape_numbers in shape_numbers_by_dimension]
-    strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    shapes, points_by_shape = list[tuple[int, Shape]](), Counter[int]()
-    for shape_number, digits in enumerate(itertools.product(*map(range, sizes))):
-        positions = [
-            np.flatnonzero(shape_numbers == digit)
-            for shape_numbers, digit in zip(shape_numbers_by_dimension, digits, strict=True)
+        code_by_dimension.append(np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1))
+    shapes, points = list[tuple[int, Shape]](), list[int]()
+    for codes in itertools.product(*(range(int(code.max()) + 1) for code in code_by_dimension)):
+        positions = [np.flatnonzero(code == c) for code, c in zip(code_by_dimension, codes, strict=True)]
+        firsts = [int(equivalent[0]) for equivalent in positions]
+        structure = next(i for i, member in enumerate(members) if _has_positions(member, firsts))
+        member, index_terms = members[structure], terms_of_members[structure]
+        axes = zip(member.axes, member.positions, firsts, positions, strict=True)
+        present = [
+            (index_terms[axis][[*of_axis].index(first)], len(same)) for axis, of_axis, first, same in axes if axis >= 0
         ]
-        first_positions = [int(equivalent_positions[0]) for equivalent_positions in positions]
-        structure = next(i for i, member in enumerate(grid.members) if _has_positions(member, first_positions))
-        member, index_terms = grid.members[structure], of_members[structure]
-        shape_index, n_points = 0, 1
-        for axis, member_positions, position, equivalent_positions in zip(
-            member.axes, member.positions, first_positions, positions, strict=True
-        ):
-            if axis >= 0:
-                shape_index, n_points = (
-                    shape_index + int(index_terms[axis][list(member_positions).index(position)]),
-                    n_points * len(equivalent_positions),
-                )
-        shapes.append((structure, member.grid.shapes[shape_index]))
-        points_by_shape[shape_number] = n_points
-    return _Shapes(
-        [shape_numbers * stride for shape_numbers, stride in zip(shape_numbers_by_dimension, strides, strict=True)],
-        points_by_shape,
-        shapes,
-    )
+        shapes.append((structure, member.grid.shapes[sum(int(term) for term, _ in present)]))
+        points.append(math.prod(count for _, count in present))
+    return _Shapes(_strided(code_by_dimension), points, shapes)
+
+
+def _index_terms(grid: Grid) -> list[np.ndarray]:
+    """Return, by dimension, the terms [position] of the index of the shape of a grid of one structure."""
+    codes = []
+    for dimension in grid.dimensions:
+        columns = [dimension.columns[path] for path in SHAPE_PATHS if path in dimension.columns]
+        rows = np.stack(columns or [np.zeros(dimension.size)], axis=1)
+        codes.append(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1))
+    return _strided(codes)
+
+
+def _strided(codes: list[np.ndarray]) -> list[np.ndarray]:
+    """Return codes by dimension as terms that add up to one index of their combinations, the last the fastest."""
+    sizes = [int(code.max()) + 1 for code in codes]
+    return [code * math.prod(sizes[i + 1 :]) for i, code in enumerate(codes)]
 
 
 def _has_positions(member: Member, positions: list[int]) -> bool:
@@ -159,32 +158,25 @@ def _structures(grid: Grid, shapes: _Shapes, intervals: tuple[Interval, ...]) ->
 def _leaves(grid: Grid, shapes: list[tuple[int, Shape]]) -> _Leaves:
     """Return the valid rows of degrees of every shape; a shape without any takes those of the first that has some."""
     removed_counts: Counter[str] = Counter()
-    row_by_degrees = {tuple(row): i for i, row in enumerate(_table_rows(grid))}
     table_degrees = [i for i, path in enumerate(grid.parts.degrees) if path in grid.table.degrees]
-    leaves_by_shape: list[_Leaves | None] = []
+    table_rows = np.stack([grid.table.degrees[grid.parts.degrees[i]] for i in table_degrees], axis=1)
+    row_by_degrees = {tuple(row): i for i, row in enumerate(table_rows)}
+    leaves_by_shape: list[_Leaves] = []
     for shape_number, (structure, shape) in enumerate(shapes):
-        structure_grid = grid.structure_grids[structure]
-        degrees, mask = mappings.of_shape(
-            structure_grid.parts,
-            shape,
-            mappings.option_columns(structure_grid.parts),
-            structure_grid.settled,
-            removed_counts,
-        )
+        of_structure = grid.structure_grids[structure]
+        options = mappings.option_columns(of_structure.parts)
+        degrees, mask = mappings.of_shape(of_structure.parts, shape, options, of_structure.settled, removed_counts)
         has_mapping = mask.any(axis=1)
         degrees, mask = degrees[has_mapping], mask[has_mapping]
         if grid.members:
             degrees, mask = _widen_to_grid(grid, structure, degrees, mask)
         row = np.array([row_by_degrees[tuple(row_degrees)] for row_degrees in degrees[:, table_degrees]], np.int64)
-        leaves_by_shape.append(_Leaves(np.full(len(row), shape_number), row, degrees, mask) if len(row) else None)
-    borrowed_leaves = next(leaves for leaves in leaves_by_shape if leaves is not None)
-    filled_leaves = [
-        borrowed_leaves._replace(shape_index=np.full(len(borrowed_leaves.row), shape_number))
-        if leaves is None
-        else leaves
-        for shape_number, leaves in enumerate(leaves_by_shape)
-    ]
-    return _Leaves(*map(np.concatenate, zip(*filled_leaves, strict=True)))
+        leaves_by_shape.append(_Leaves(np.full(len(row), shape_number), row, degrees, mask))
+    borrowed = next(leaves for leaves in leaves_by_shape if len(leaves.row))
+    for shape_number, leaves in enumerate(leaves_by_shape):
+        if not len(leaves.row):
+            leaves_by_shape[shape_number] = borrowed._replace(shape_index=np.full(len(borrowed.row), shape_number))
+    return _Leaves(*map(np.concatenate, zip(*leaves_by_shape, strict=True)))
 
 
 def _widen_to_grid(grid: Grid, structure: int, degrees: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -196,34 +188,6 @@ def _widen_to_grid(grid: Grid, structure: int, degrees: np.ndarray, mask: np.nda
     grid_columns = dict(zip(member.grid.pairs[:, 1].tolist(), grid.pairs[member.mappings, 1].tolist(), strict=True))
     columns[:, [*grid_columns.values()]] = mask[:, [*grid_columns]]
     return wide, columns
-
-
-def _table_rows(grid: Grid) -> np.ndarray:
-    """Return the degrees [row, degree] of the grid's table."""
-    return np.stack([grid.table.degrees[path] for path in grid.parts.degrees if path in grid.table.degrees], axis=1)
-
-
-def _shapes(grid: Grid) -> tuple[list[np.ndarray], Counter[int]]:
-    """Return, by dimension, the terms [position] of the index of the shape, and shape index → count of points."""
-    indices_by_dimension, sizes = [], []
-    for dimension in grid.dimensions:
-        paths = [path for path in SHAPE_PATHS if path in dimension.columns]
-        if paths:
-            rows = np.stack([dimension.columns[path] for path in paths], axis=1)
-            unique, shape_index = np.unique(rows, axis=0, return_inverse=True)
-            indices_by_dimension.append(shape_index.reshape(-1))
-            sizes.append(len(unique))
-        else:
-            indices_by_dimension.append(np.zeros(dimension.size, np.int64))
-            sizes.append(1)
-    strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    index_terms = [shape_index * stride for shape_index, stride in zip(indices_by_dimension, strides, strict=True)]
-    points_by_shape: Counter[int] = Counter()
-    for combination in itertools.product(*(Counter(terms.tolist()).items() for terms in index_terms)):
-        points_by_shape[sum(shape_index for shape_index, _ in combination)] += math.prod(
-            n_positions for _, n_positions in combination
-        )
-    return index_terms, points_by_shape
 
 
 class _Tree(NamedTuple):
@@ -272,27 +236,15 @@ def _nearest_children(parent: np.ndarray, rank: np.ndarray, n_parents: int, radi
     """Return the index [parent, wanted rank] of the child of nearest rank, the lower of equals."""
     distance = np.full((n_parents, radix), radix * 2, np.int64)
     nearest = np.zeros((n_parents, radix), np.int64)
-    target_ranks = np.arange(radix)
     starts = np.searchsorted(parent, np.arange(n_parents + 1))
-    max_children = int(np.diff(starts).max())
-    for k in range(max_children):
+    for k in range(int(np.diff(starts).max())):
         child = starts[:-1] + k
         has_child = child < starts[1:]
-        child_index = np.where(has_child, child, 0)
-        child_distance = np.where(has_child[:, None], np.abs(rank[child_index][:, None] - target_ranks), radix * 2)
-        is_nearer = child_distance < distance
-        distance, nearest = (
-            np.where(is_nearer, child_distance, distance),
-            np.where(is_nearer, child_index[:, None], nearest),
-        )
+        child_index = np.where(has_child, child, 0)[:, None]
+        child_distance = np.where(has_child[:, None], np.abs(rank[child_index] - np.arange(radix)), radix * 2)
+        nearest = np.where(child_distance < distance, child_index, nearest)
+        distance = np.minimum(child_distance, distance)
     return nearest
-
-
-def _ranks(leaves: _Leaves, tree: _Tree, n_rows: int) -> np.ndarray:
-    """Return the ranks [row, level] of the degrees of every row of the grid's table."""
-    ranks = np.zeros((n_rows, len(tree.levels)), np.int32)
-    ranks[leaves.row] = tree.rank
-    return ranks
 
 
 def _neighbours(leaves: _Leaves, tree: _Tree) -> np.ndarray:
@@ -337,13 +289,6 @@ def _names(
     grid: Grid, tree: _Tree, options: list[dict[str, np.ndarray]], intervals: tuple[Interval, ...]
 ) -> tuple[str, ...]:
     """Return the names of the discrete coordinates, then of the continuous axes."""
-    degree_names = [
-        path.rpartition(".")[2] for path in (grid.parts.degrees[degree_index] for degree_index in tree.levels)
-    ]
-    option_names = ["+".join(path.rpartition(".")[2] for path in axis) for axis in options]
-    return (
-        *(dimension.name for dimension in grid.dimensions),
-        *degree_names,
-        *option_names,
-        *(interval.name for interval in intervals),
-    )
+    parts = [*((grid.parts.degrees[level],) for level in tree.levels), *options]
+    part_names = ("+".join(path.rpartition(".")[2] for path in paths) for paths in parts)
+    return (*(dimension.name for dimension in grid.dimensions), *part_names, *(interval.name for interval in intervals))

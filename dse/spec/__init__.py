@@ -1,4 +1,13 @@
-"""The documents a user writes: sweeps, searches and co-designs."""
+"""The documents a user writes: sweeps, searches and co-designs.
+
+A document is sections of TOML, or the same as a dictionary. ``sweep`` reads those of a sweep, ``search`` adds
+``[search]`` and continuous axes, ``codesign`` what a descent is told, ``pools`` the overlays of a fleet. ``axes`` has
+the values of one axis, ``space`` the sections that define designs, ``document`` sections as pydantic models with
+errors in four parts, ``expression`` and ``reading`` the language of constraints and objectives.
+
+It knows leaves and metrics by name, unit and bounds, evaluates nothing, and returns values in SI units. Start at
+``sweep.from_document``.
+"""
 
 from __future__ import annotations
 

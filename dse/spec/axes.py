@@ -80,7 +80,12 @@ def find_leaf(
     except InputError as error:
         if name in _endings():  # ambiguous: the message says how to tell them apart
             raise
-        raise _unknown_leaf(error.where, name, frozenset(other_names), plural, kind, prefixes) from None
+        others = frozenset(other_names)
+        suggested = {ending for path in all_leaves() if path.startswith(prefixes) for ending in path_endings(path)}
+        names = others | _endings()
+        if nearest(name, others | suggested) and names.isdisjoint(ELSEWHERE.get(plain(name), ())):
+            names = others | suggested
+        raise unknown_name(error.where, name, names, plural, f"dse list {kind}") from None
     if path == LIMIT_AS_SOLD:
         raise InputError(
             where,
@@ -89,17 +94,6 @@ def find_leaf(
             "name power.limit; what a new accelerator is sold with stands in its file (physical.tdp)",
         )
     return path
-
-
-def _unknown_leaf(
-    where: str, name: str, other_names: frozenset[str], plural: str, kind: str, prefixes: tuple[str, ...]
-) -> InputError:
-    """Return the InputError of an unknown name, with another tool's term or the nearest names as a suggestion."""
-    all_names = other_names | _endings()
-    suggested = {ending for path in all_leaves() if path.startswith(prefixes) for ending in path_endings(path)}
-    is_foreign = any(dse_name in all_names for dse_name in ELSEWHERE.get(plain(name), ()))
-    names = all_names if is_foreign or not nearest(name, other_names | suggested) else other_names | suggested
-    return unknown_name(where, name, names, plural, f"dse list {kind}")
 
 
 def is_leaf(name: str) -> bool:

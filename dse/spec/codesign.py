@@ -38,24 +38,49 @@ DESCENT = "descent"
 _BUDGETS = {"area": f"{CHIP}.die_area", "power": f"{CHIP}.power_budget", "cost": DEVICE_COST}
 
 
-class DescentSection(Section):
-    """``[search.descent]``: what keeps its sum, what workloads weigh, how it is searched (defaults: its schedule)."""
+class DescentSchedule(Section):
+    """Starts, steps, and the first and last rate, temperature and stiffness of a descent."""
+
+    starts: bounded_integer(1, 10_000) = 12  # type: ignore[valid-type]
+    steps: bounded_integer(1, 100_000) = 100  # type: ignore[valid-type]
+    seed: NaturalCount = 0
+    k: bounded_integer(1, 10_000) = 8  # type: ignore[valid-type]  #: mappings of the soft-min
+    rate: Positive = 0.2  #: first step of a coordinate, in its logarithm
+    last_rate: Positive = 0.002
+    temperature: Positive = 0.03  #: first one, in logarithms of the objective
+    last_temperature: Positive = 3e-4
+    stiffness: Positive = 0.5  #: first one
+    last_stiffness: Positive = 10.0
+
+    def step_parameters(self, step: int) -> tuple[float, float, float]:
+        """Return rate, temperature and stiffness of step ``step`` (from 0), geometric from first to last."""
+        share = step / max(self.steps - 1, 1)
+
+        def geometric(first: float, last: float) -> float:
+            return first * (last / first) ** share
+
+        return (
+            geometric(self.rate, self.last_rate),
+            geometric(self.temperature, self.last_temperature),
+            geometric(self.stiffness, self.last_stiffness),
+        )
+
+
+class DescentSection(DescentSchedule):
+    """``[search.descent]``: what keeps its sum, what workloads weigh, how it is searched."""
 
     shares: tuple[Annotated[tuple[str, ...], Field(min_length=2)], ...] = Field(
         (), description="lists of two or more shares", title='write [["chip.memory_edge", "chip.link_edge"]]'
     )
     weights: tuple[Positive, ...] | None = Field(None, title="one for each workload")
     whole_stacks: Truth = False
-    starts: bounded_integer(1, 10_000) | None = None  # type: ignore[valid-type]
-    steps: bounded_integer(1, 100_000) | None = None  # type: ignore[valid-type]
-    seed: NaturalCount | None = None
-    k: bounded_integer(1, 10_000) | None = None  # type: ignore[valid-type]
-    rate: Positive | None = None
-    last_rate: Positive | None = None
-    temperature: Positive | None = None
-    last_temperature: Positive | None = None
-    stiffness: Positive | None = None
-    last_stiffness: Positive | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Name → value of the options that are written, of shares and of whole stacks."""
+        names = "shares", "weights", "whole_stacks", *DescentSchedule.model_fields
+        written = {"shares", "whole_stacks", *self.model_fields_set}
+        return {name: getattr(self, name) for name in names if name in written}
 
 
 class Budget(Section):
@@ -90,7 +115,7 @@ def read(table: Any, file: str) -> Descent:
     intervals = tuple(_interval(*entry, f"{file}: {SECTION}.between") for entry in flat(section.between))
     budget = section.budget.model_dump(exclude_none=True).items()
     limits = tuple(_limit(key, value, f"{file}: {SECTION}.budget") for key, value in budget)
-    return Descent(section.model_dump(exclude_none=True, exclude={"between", "budget"}), intervals, limits)
+    return Descent(section.options, intervals, limits)
 
 
 def _interval(name: str, value: Any, where: str) -> Interval:

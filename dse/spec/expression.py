@@ -178,9 +178,9 @@ def parse(text: Any, where: str, study: Study) -> Expression:
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             _check_shares(node, study, where)
-            _check_alike(node, study, where)
+            _check_units(node, "compares", (node.left, *node.comparators), study, where)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-            _check_sum(node, study, where)
+            _check_units(node, "adds", (node.left, node.right), study, where)
     return Expression(text, tuple(names), study, where)
 
 
@@ -206,35 +206,36 @@ def written_units(text: str, study: Study) -> str:
     return parse(text, "objective", study).display_units
 
 
-def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
-    """Raise InputError for a sum or difference of different units, unless a number stands somewhere in it."""
-    reading = Reading(study, lambda _: 1.0, where)
-    left, right = (reading.dimension(side) for side in (node.left, node.right))
-    has_constant = any(isinstance(child, ast.Constant) for child in ast.walk(node))
-    if left is not None and right is not None and left != right and not has_constant:
-        added = " and ".join(catalog.unit_text(side) if side else "plain numbers" for side in (left, right))
-        raise InputError(
-            where,
-            f"{ast.unparse(node)!r}, which adds {added}",
-            "sums of like things",
-            "give one of them a factor that says what it is worth, such as 1e-9 *",
-        )
+#: What an expression does to its sides → (word between their units, a side without unit, what is allowed, usual fix).
+_UNLIKE = {
+    "adds": (
+        "and",
+        "plain numbers",
+        "sums of like things",
+        "give one of them a factor that says what it is worth, such as 1e-9 *",
+    ),
+    "compares": (
+        "with",
+        "a plain number",
+        "comparisons of like things",
+        "compare it with a number and its unit, or with a metric of the same unit",
+    ),
+}
 
 
-def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
-    """Raise InputError for a comparison of different units, unless a number or text stands somewhere in it."""
+def _check_units(node: ast.expr, verb: str, sides: tuple[ast.expr, ...], study: Study, where: str) -> None:
+    """Raise InputError for sides of different units, unless a number or text stands somewhere in them.
+
+    ``verb`` is what the node does to them, a key of ``_UNLIKE``.
+    """
     reading = Reading(study, lambda _: 1.0, where)
-    for pair in itertools.pairwise((node.left, *node.comparators)):
+    word, plain, allowed, fix = _UNLIKE[verb]
+    for pair in itertools.pairwise(sides):
         left, right = (None if is_text(side) else reading.dimension(side) for side in pair)
         has_constant = any(isinstance(child, ast.Constant) for side in pair for child in ast.walk(side))
         if left is not None and right is not None and left != right and not has_constant:
-            compared = " with ".join(catalog.unit_text(side) if side else "a plain number" for side in (left, right))
-            raise InputError(
-                where,
-                f"{ast.unparse(node)!r}, which compares {compared}",
-                "comparisons of like things",
-                "compare it with a number and its unit, or with a metric of the same unit",
-            )
+            units = f" {word} ".join(catalog.unit_text(side) if side else plain for side in (left, right))
+            raise InputError(where, f"{ast.unparse(node)!r}, which {verb} {units}", allowed, fix)
 
 
 def _check_shares(node: ast.Compare, study: Study, where: str) -> None:

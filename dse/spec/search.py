@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -140,9 +138,7 @@ class SearchSpec:
 
     def hash(self) -> str:
         """Return the SHA-256, in hexadecimal, of the document without title, ``[output]`` and ``[search]``."""
-        document = toml.parse(self.sweep.text, self.sweep.file)
-        hashed_keys = {key: value for key, value in document.items() if key not in ("title", "output", "search")}
-        return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
+        return self.sweep.hash_without("title", "output", "search")
 
 
 def read(spec: str | Path | Mapping[str, Any], study: Study | None = None) -> SearchSpec:
@@ -262,5 +258,7 @@ def _options(section: _SearchFields, file: str) -> dict[str, dict[str, Any]]:
             where, fix = f"{file}: search.{name}", f'add "{name}" to method'
             raise InputError(where, "options of a method that is not run", ", ".join(section.method), fix)
         if name in section.method:
-            options[name] = table.model_dump(exclude_none=True) if table else dict(METHOD_OPTIONS.get(name, {}))
+            options[name] = dict(METHOD_OPTIONS.get(name, {}))
+            if table:
+                options[name] = table.options if name == DESCENT else table.model_dump()
     return options

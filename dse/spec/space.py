@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from dse.designs import all_leaves, short_name
 from dse.designs.leaves import leaf_of_alias, reading_note
-from dse.designs.records import CHIP, LEAVES_OF_SERVING
+from dse.designs.records import LEAVES_OF_SERVING
 from dse.doors import Study
 from dse.errors import InputError, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
 
+_SECTIONS = tomllib.loads(Path(__file__).with_name("sections.toml").read_text(encoding="utf-8"))
+
 #: Catalogue name → the kind of its entry and the path of its record.
-CATALOGUE_KEYS = {
-    "workload": ("workload", "workload"),
-    "system": ("system", "system"),
-    "accelerator": ("accelerator", "system.accelerator"),
-    "node": ("node", f"{CHIP}.node"),
-    "memory": ("memory", f"{CHIP}.memory"),
-    "scale_up": ("network", "system.scale_up"),
-    "scale_out": ("network", "system.scale_out"),
-    "software": ("software", "software"),
+CATALOGUE_KEYS: dict[str, tuple[str, str]] = {
+    row["axis"]: (row["kind"], row["path"]) for rows in _SECTIONS.values() for row in rows.values()
 }
 
-#: Section → its keys for catalogue names; ``name`` names the section's own entry.
-SECTIONS = {
-    "workload": {"name": "workload"},
-    "system": {
-        "name": "system",
-        "accelerator": "accelerator",
-        "node": "node",
-        "memory": "memory",
-        "scale_up": "scale_up",
-        "scale_out": "scale_out",
-    },
-    "software": {"name": "software"},
-    "mapping": {},
-    "serving": {},
+#: Section → its keys for catalogue names.
+SECTIONS: dict[str, dict[str, str]] = {
+    section: {key: row["axis"] for key, row in rows.items()} for section, rows in _SECTIONS.items()
 }
 
 #: Keys of ``[zip]``.

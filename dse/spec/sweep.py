@@ -116,9 +116,12 @@ class SweepSpec:
 
     def hash(self) -> str:
         """Return the SHA-256, in hexadecimal, of the document without title and ``[output]`` but with metric groups."""
+        return self.hash_without("title", "output", **dict.fromkeys(self.groups, True))
+
+    def hash_without(self, *sections: str, **more: bool) -> str:
+        """Return the SHA-256, in hexadecimal, of the document without some sections, and of more."""
         document = toml.parse(self.text, self.file)
-        hashed_keys = {key: value for key, value in document.items() if key not in ("title", "output")}
-        hashed_keys |= dict.fromkeys(self.groups, True)
+        hashed_keys = {key: value for key, value in document.items() if key not in sections} | more
         return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -264,7 +267,8 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
         if key not in ("title", *KEYS):
             raise unknown_name(file, key, ("title", *KEYS), "sections")
     for key in set(document) - {"title"}:
-        _expect_table(document[key], f"{file}: {key}")
+        if not isinstance(document[key], dict):
+            raise InputError(f"{file}: {key}", repr(document[key]), "a table", f"write [{key}] on a line of its own")
     names, fixed = read_fixed(document, file, serves)
     any_option = document.get("software", {}).get(ANY_OPTION, False)
     axes = tuple(read_axes(document.get("axes", {}), file, serves))
@@ -297,12 +301,6 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
             g for g in GROUPS if is_group_computed(output.get(g), names_read, f"{file}: output.{g}", study, g)
         ),
     )
-
-
-def _expect_table(value: Any, where: str) -> None:
-    """Raise InputError for a value that is not a table."""
-    if not isinstance(value, dict):
-        raise InputError(where, repr(value), "a table", f"write [{where.rpartition(' ')[2]}] on a line of its own")
 
 
 def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expression, ...]:

@@ -171,7 +171,8 @@ class _Run:
                 if lost:
                     self._failed[shard] = _killer(shard, self._division)
         except KeyboardInterrupt:
-            raise Interrupted(self._n_done(), self._total, self._division.shared_store.folder) from None
+            n_done = sum(state.done for state in self._states.values())
+            raise Interrupted(n_done, self._total, self._division.shared_store.folder) from None
         finally:
             self._client.unsubscribe_topic(self._order.token)
         if self._failed:
@@ -194,8 +195,8 @@ class _Run:
                 self._add(number, Progress(**fields))
             elif news in futures:
                 shard = futures.pop(news)
-                if _is_killed(news):
-                    killed.append(shard)
+                if news.status == "error" and isinstance(news.exception(), library().KilledWorker):
+                    killed.append(shard)  # each of its workers died
                 else:
                     share_outcomes.append(_checked(news, self._division.job).result())
                     if failure := share_outcomes[-1].failure:
@@ -233,10 +234,6 @@ class _Run:
                 **sums,
             )
         )
-
-    def _n_done(self) -> int:
-        """Return the number of designs done, over all shards."""
-        return sum(state.done for state in self._states.values())
 
     def _incomplete(self, n_shards: int) -> IncompleteError:
         """Return the error for shards that could not be computed, with the cause of the first."""
@@ -286,11 +283,6 @@ def _client(job: Job) -> Iterator[Any]:
             yield stack.enter_context(client)
         except (distributed.comm.CommClosedError, asyncio.CancelledError) as error:
             raise _disconnected(job, "the scheduler has gone") from error
-
-
-def _is_killed(future: Any) -> bool:
-    """Return True for a future whose shard was given up because each of its workers died."""
-    return future.status == "error" and isinstance(future.exception(), library().KilledWorker)
 
 
 def _checked(future: Any, job: Job) -> Any:

@@ -7,7 +7,6 @@ A block that fails does not end the others, and where memory is short, chunks ar
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import signal
 import threading
@@ -124,16 +123,16 @@ class Division(NamedTuple):
         finished = {block for block in blocks if store and store.has(block)}
         computed = Computation(self.engine, job.keep, [block for block in blocks if block not in finished])
         failed: list[tuple[range, Exception]] = []
-        storage = _BlockStorage(store, Manifest(store.folder, store.key, shard)) if store else None
-        if storage:
-            storage.record.begin(job.grid, job.identity, blocks, shard)
+        record = Manifest(store.folder, store.key, shard) if store else None
+        if record:
+            record.begin(job.grid, job.identity, blocks, shard)
         tally = _Tally(job.grid.spec.objectives[0], self.n_designs(blocks), report, clock or Stopwatch())
 
         with stoppable(), ThreadPoolExecutor(1) as writer:
             saving = None
             try:
                 for block in blocks:
-                    stored_part = storage.store.load(block) if storage and block in finished else None
+                    stored_part = store.load(block) if store and block in finished else None
                     is_redone = stored_part is None and block in finished
                     try:
                         part = stored_part or computed.part(block)
@@ -141,15 +140,15 @@ class Division(NamedTuple):
                         raise
                     except Exception as error:
                         failed.append((block, error))
-                        if storage:
-                            storage.record.failed(block, error)
+                        if record:
+                            record.failed(block, error)
                         if len(failed) == _MAX_FAILED:
                             break
                         continue
                     if stored_part is None:
                         if saving:
                             saving.result()  # limits the parts that wait in memory to one
-                        saving = writer.submit(storage.save, block, part) if storage else None
+                        saving = writer.submit(_save, store, record, block, part) if store and record else None
                     take(part)
                     tally.add(self.n_designs([block]), part, stored_part is not None, is_redone)
                 if saving:
@@ -173,12 +172,9 @@ def stored_parts_text(blocks: list[range], store: PartStore | None) -> str:
     """Return the text after "interrupted": how many of these blocks are stored on disk, where, how to go on."""
     if not store:
         return "; without an output nothing is kept"
-    blocks, ranges_on_disk = store.aligned_blocks(blocks), stored_ranges(store.folder).get(store.key, [])
-    n_stored = (
-        sum(blocks[0].start <= stored.start and stored.stop <= blocks[-1].stop for stored in ranges_on_disk)
-        if blocks
-        else 0
-    )
+    blocks = store.aligned_blocks(blocks)
+    ranges_on_disk = stored_ranges(store.folder).get(store.key, []) if blocks else []
+    n_stored = sum(blocks[0].start <= stored.start and stored.stop <= blocks[-1].stop for stored in ranges_on_disk)
     text = f"they are in {store.folder}; the same command continues from there" if n_stored else "nothing is kept"
     return f" after {n_stored:,} of {counted(len(blocks), 'part')}; {text}"
 
@@ -196,17 +192,10 @@ def _incomplete(failed: list[tuple[range, Exception]], n_blocks: int, store: Par
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _BlockStorage:
-    """Storage and record of finished blocks."""
-
-    store: PartStore
-    record: Manifest
-
-    def save(self, block: range, part: BlockResult) -> None:
-        """Store the part of a block, and record it in the manifest."""
-        self.store.save(block, part)
-        self.record.finished(block, part)
+def _save(store: PartStore, record: Manifest, block: range, part: BlockResult) -> None:
+    """Store the part of a block, and record it in the manifest."""
+    store.save(block, part)
+    record.finished(block, part)
 
 
 class _Tally:
@@ -228,8 +217,8 @@ class _Tally:
         if self._report:
             best = self._objective.sign * float(self._best) if np.isfinite(self._best) else None
             expression, seconds = self._objective.expression, max(self._clock.seconds()["run"], 1e-9)
-            objective = (best, expression.text, self.resumed, expression.display_units)
-            self._report(Progress(self.done, self.total, seconds, self._feasible, *objective))
+            state = self.done, self.total, seconds, self._feasible, best, expression.text, self.resumed
+            self._report(Progress(*state, expression.display_units))
 
 
 class Stopwatch:
@@ -296,22 +285,13 @@ class Computation:
         A block that fails is tried again alone: the next one, begun meanwhile, may have failed.
         Where the device has no memory left, its chunks are halved until they fit; the part is the same.
         """
-        if not self._ahead or block != self._ahead[0]:
-            return self._retry(block)
-        self._ahead = self._ahead[1:]
-        try:
-            return next(self._parts)
-        except Exception as error:
-            self._parts = self._from_here()
-            self._shorter_chunks(error)
-            return self._retry(block)
-
-    def _from_here(self) -> Iterator[BlockResult]:
-        """Return the results of the blocks ahead, in order; each is computed when it is read."""
-        return keeping.block_results(self._engine, self._keep, self._ahead)
-
-    def _retry(self, block: range) -> BlockResult:
-        """Compute one block and return its part; chunks are halved where memory is short, other errors are raised."""
+        if self._ahead and block == self._ahead[0]:
+            self._ahead = self._ahead[1:]
+            try:
+                return next(self._parts)
+            except Exception as error:
+                self._parts = self._from_here()
+                self._shorter_chunks(error)
         while True:
             try:
                 return next(keeping.block_results(self._engine, self._keep, [block]))
@@ -319,17 +299,17 @@ class Computation:
                 if not self._shorter_chunks(error):
                     raise
 
+    def _from_here(self) -> Iterator[BlockResult]:
+        """Return the results of the blocks ahead, in order; each is computed when it is read."""
+        return keeping.block_results(self._engine, self._keep, self._ahead)
+
     def _shorter_chunks(self, error: Exception) -> bool:
         """Halve chunks if the error is of memory; return False for other errors, or when halved too often."""
-        halved = _is_out_of_memory(error) and self._engine.halve()
+        is_of_memory = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)  # XLA's has no own class
+        halved = is_of_memory and self._engine.halve()
         if halved:
             logging.getLogger("dse").warning("out of memory: %s; going on with chunks half as long", _first_line(error))
         return halved
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Return True for Python's MemoryError, or XLA's, which has no class of its own."""
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _first_line(error: Exception) -> str:

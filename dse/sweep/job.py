@@ -114,7 +114,11 @@ def plan(
     >>> grid.n_designs, str(keep)
     (34716, 'top:10')
     """
-    grid = spec if isinstance(spec, Grid) else _composed(_specification(spec, study, any_option))
+    if isinstance(spec, Grid):
+        grid = spec
+    else:
+        grid = compose.build(_specification(spec, study, any_option))
+        vendors.check(grid)
     spec = grid.spec
     keep_modes = spec.keep if keep is None else parse_keep(keep, "keep")
     if keep_modes.mode == "pareto" and len(spec.objectives) < 2:
@@ -147,13 +151,6 @@ def plan(
             "shorten the axes, add constraints, use --keep best or --keep top:1000, or raise output.limit",
         )
     return grid, keep_modes
-
-
-def _composed(spec: SweepSpec) -> Grid:
-    """Return the grid of a specification; InputError for a stack that does not exist for an accelerator."""
-    grid = compose.build(spec)
-    vendors.check(grid)
-    return grid
 
 
 def _specification(

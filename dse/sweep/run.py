@@ -57,10 +57,7 @@ def execute(spec: Source, output: str | Path | bool | None = None, **options: An
     (34716, 's')
     """
     labelled, summary = perform(spec, output, **options)
-    if labelled is None:
-        with results.open_results(summary.written) as dataset:
-            return dataset.load(), summary
-    return results.to_xarray(labelled), summary
+    return results.dataset_of(labelled, summary.output), summary
 
 
 def perform(spec: Source, output: str | Path | bool | None = None, **options: Any) -> tuple[Labelled | None, Summary]:

@@ -134,8 +134,8 @@ def evaluators(task: Problem) -> list[BlockEvaluator]:
         InputError: for a study with an operation that has no rule for ranges.
     """
     evaluators = []
-    for i, (grid, program) in enumerate(task.programs):
-        intervals = tuple(interval for interval in task.spec.intervals if interval.path in task.searched_leaves(i))
+    for grid, program in task.programs:
+        intervals = tuple(interval for interval in task.spec.intervals if interval.path in task.searched_leaves(grid))
         try:
             evaluators.append(BlockEvaluator(program, grid, intervals))
         except (KeyError, NotImplementedError) as unknown:

@@ -65,7 +65,7 @@ class DescentChip:
     elasticities: list[MachineElasticity]
     starts: list[float]  #: the least objective that each start met
     evaluations: int  #: of the model, a gradient as ``GRADIENT_COST`` of them
-    whole_stacks: list[dict[str, float | None]] = dataclasses.field(default_factory=list)
+    whole_stacks: list[dict[str, int | float | None]] = dataclasses.field(default_factory=list)
     #: whole numbers of stacks that were tried, and what each loses to the chip of continuous size; None where it
     #: cannot be built or runs nothing
 
@@ -135,16 +135,6 @@ def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = (
     return DescentSolution(chip, hardware, mappings, metric_values)
 
 
-def from_document(document: dict[str, Any]) -> DescentChip:
-    """Return the chip of a JSON document that :func:`dataclasses.asdict` made of one."""
-    lists = {
-        "hardware": [Leaf(**row) for row in document["hardware"]],
-        "workloads": [Mapped(**row) for row in document["workloads"]],
-        "elasticities": [MachineElasticity(**row) for row in document["elasticities"]],
-    }
-    return DescentChip(**document | lists)
-
-
 def _evaluate(
     problem: DescentProblem, hardware: dict[str, float], mappings: list[int], names: tuple[str, ...]
 ) -> tuple[dict[str, np.ndarray], list[float]]:
@@ -152,7 +142,7 @@ def _evaluate(
     inner = problem.inner
     designs = [hardware | inner.values(workload, mapping) for workload, mapping in enumerate(mappings)]
     columns = {path: np.array([design[path] for design in designs], np.float32) for path in designs[0]}
-    program = dataclasses.replace(inner.objective.program, metrics=tuple(sorted({*names, "feasible"})))
+    program = dataclasses.replace(inner.program, metrics=tuple(sorted({*names, "feasible"})))
     metrics, (objective,) = evaluate_few(inner.grid.base, columns, program=program)
     assert np.all(metrics.feasible), "a best mapping that the model calls infeasible"
     sign = program.objectives[0].sign
@@ -191,7 +181,7 @@ class IntegerStackChip(NamedTuple):
     loss: float  #: relative to the chip of continuous size
     coordinates: dict[str, float]
 
-    def as_dict(self) -> dict[str, float | None]:
+    def as_dict(self) -> dict[str, int | float | None]:
         """Return ``stacks`` → their number and ``loss`` → relative loss, None for an infinite objective."""
         is_finite = math.isfinite(self.objective)
         return {"stacks": self.stacks, "loss": self.loss if is_finite else None}

@@ -27,38 +27,10 @@ import optax
 
 from dse.optimizers.codesign.hardware import Coordinates, Hardware, Leaves
 from dse.optimizers.codesign.inner import BestMappings, InnerProblem
+from dse.spec.codesign import DescentSchedule
 
 #: Coordinates of points: full path → [point].
 Points = dict[str, np.ndarray]
-
-
-@dataclasses.dataclass(frozen=True)
-class DescentSchedule:
-    """Starts, steps, and the first and last rate, temperature and stiffness of a descent."""
-
-    starts: int = 12
-    steps: int = 100
-    seed: int = 0
-    k: int = 8  #: mappings of the soft-min
-    rate: float = 0.2  #: first step of a coordinate, in its logarithm
-    last_rate: float = 0.002
-    temperature: float = 0.03  #: first one, in logarithms of the objective
-    last_temperature: float = 3e-4
-    stiffness: float = 0.5  #: first one
-    last_stiffness: float = 10.0
-
-    def step_parameters(self, step: int) -> tuple[float, float, float]:
-        """Return rate, temperature and stiffness of step ``step`` (from 0), geometric from first to last."""
-        share = step / max(self.steps - 1, 1)
-
-        def geometric(first: float, last: float) -> float:
-            return first * (last / first) ** share
-
-        return (
-            geometric(self.rate, self.last_rate),
-            geometric(self.temperature, self.last_temperature),
-            geometric(self.stiffness, self.last_stiffness),
-        )
 
 
 class DescentProblem(NamedTuple):
@@ -100,7 +72,7 @@ def objective(problem: DescentProblem, coordinates: Points) -> tuple[np.ndarray,
 
 def leaves(hardware: Hardware, coordinates: Points) -> Points:
     """Return full path → values [point] in SI units of the hardware's variables at points."""
-    return jax.tree.map(np.asarray, _leaves(coordinates, hardware=_Static(hardware)))
+    return jax.tree.map(np.asarray, _leaves(coordinates, hardware=hardware))
 
 
 def gradient(
@@ -123,9 +95,7 @@ def gradient(
         for path in problem.hardware.names
     }
     exact_objective = np.exp(mappings.best.astype(np.float64) @ problem.weights)
-    return jax.tree.map(
-        np.asarray, _pull_back(coordinates, by_leaf, hardware=_Static(problem.hardware))
-    ), exact_objective
+    return jax.tree.map(np.asarray, _pull_back(coordinates, by_leaf, hardware=problem.hardware)), exact_objective
 
 
 #: Problem, points, temperature and stiffness → slopes by the coordinates, and the exact objective.
@@ -137,10 +107,6 @@ class DescentBudget(NamedTuple):
 
     evaluations: int | None = None  #: of the model, all starts together
     seconds: float | None = None
-
-    def is_over(self, seconds: float) -> bool:
-        """True where a search that has taken ``seconds`` is to stop; never without a limit of seconds."""
-        return self.seconds is not None and seconds >= self.seconds
 
     def steps(self, planned: int, evaluations: int) -> int:
         """Return the steps, 1 to ``planned``, that the budget allows at ``evaluations`` of the model each."""
@@ -163,28 +129,28 @@ def search(
         budget: evaluations shorten the schedule, which is run through all the same; seconds cut it off.
         report: called after every step with its number, the steps of the schedule, evaluations and the best so far.
     """
-    schedule, static = problem.schedule, _Static(problem.hardware)
+    schedule = problem.schedule
     coordinates = problem.hardware.random(schedule.seed, schedule.starts) if starts is None else starts
     state = _adam().init(coordinates)
     objectives, evaluations, points = [], [], []
     best, best_coordinates = math.inf, {path: float(values[0]) for path, values in coordinates.items()}
-    initial_evaluations, start_time = problem.inner.evaluations, time.perf_counter()
-    step = 0
-    while step < schedule.steps and not (step and budget.is_over(time.perf_counter() - start_time)):
+    initial_evaluations, step = problem.inner.evaluations, 0
+    end_time = time.perf_counter() + (math.inf if budget.seconds is None else budget.seconds)
+    while step < schedule.steps and not (step and time.perf_counter() >= end_time):
         rate, temperature, stiffness = schedule.step_parameters(step)
         slope, exact_objective = slopes(problem, coordinates, temperature, stiffness)
         objectives.append(exact_objective)
         points.append(coordinates)
         evaluations.append(problem.inner.evaluations - initial_evaluations)
         if step == 0:
-            schedule = dataclasses.replace(schedule, steps=budget.steps(schedule.steps, evaluations[0]))
+            schedule = schedule.model_copy(update={"steps": budget.steps(schedule.steps, evaluations[0])})
         step += 1
         if exact_objective.min() < best:
             best, best_start = float(exact_objective.min()), int(exact_objective.argmin())
             best_coordinates = {path: float(values[best_start]) for path, values in coordinates.items()}
         if report:
             report(step, schedule.steps, evaluations[-1], best)
-        coordinates, state = _advance(coordinates, state, slope, np.float32(rate), hardware=static)
+        coordinates, state = _advance(coordinates, state, slope, np.float32(rate), hardware=problem.hardware)
         coordinates = jax.tree.map(np.asarray, coordinates)
     points_by_path = {path: np.array([point[path] for point in points]) for path in coordinates}
     return Trace(np.array(objectives), np.array(evaluations), best_coordinates, best, points_by_path)
@@ -237,7 +203,7 @@ def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list
     }
     changed_logarithms = exact_logarithms(problem, changed_leaves)
     base_logarithm = best.best[0].astype(np.float64) @ problem.weights
-    sign = problem.inner.objective.program.objectives[0].sign  # slopes are of what is made small
+    sign = problem.inner.program.objectives[0].sign  # slopes are of what is made small
     rows = [
         MachineElasticity(
             path,
@@ -271,7 +237,7 @@ def exact_logarithms(problem: DescentProblem, points: Points) -> np.ndarray:
 def best_mappings(problem: DescentProblem, coordinates: dict[str, float]) -> list[tuple[int, float]]:
     """Return, for each workload, (index of its best mapping, objective as it is written) at a point."""
     _, mappings = objective(problem, _batched(problem, coordinates))
-    sign = problem.inner.objective.program.objectives[0].sign
+    sign = problem.inner.program.objectives[0].sign
     return [
         (int(mapping), math.exp(sign * float(value)))
         for mapping, value in zip(mappings.mapping[0], mappings.best[0], strict=True)
@@ -292,44 +258,31 @@ def _batched(problem: DescentProblem, coordinates: dict[str, float]) -> Points:
 # --- compiled -----------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Static:
-    """Hardware as a static argument, equal to another where all of it is."""
-
-    hardware: Hardware
-
-    def __eq__(self, other: Any) -> bool:
-        return isinstance(other, _Static) and str(self.hardware) == str(other.hardware)
-
-    def __hash__(self) -> int:
-        return hash(str(self.hardware))
-
-
 def _adam() -> optax.GradientTransformation:
     """Return Adam's scaling of gradients, without a rate."""
     return optax.scale_by_adam(b1=0.8, b2=0.95)
 
 
 @functools.partial(jax.jit, static_argnames="hardware")
-def _leaves(coordinates: Coordinates, *, hardware: _Static) -> Leaves:
+def _leaves(coordinates: Coordinates, *, hardware: Hardware) -> Leaves:
     """Return full path → values [point] of the hardware's variables, compiled."""
-    return jax.vmap(hardware.hardware.leaves)(coordinates)
+    return jax.vmap(hardware.leaves)(coordinates)
 
 
 @functools.partial(jax.jit, static_argnames="hardware")
-def _pull_back(coordinates: Coordinates, by_leaf: Leaves, *, hardware: _Static) -> Coordinates:
+def _pull_back(coordinates: Coordinates, by_leaf: Leaves, *, hardware: Hardware) -> Coordinates:
     """Return the gradient by coordinates from the gradient by leaves (transposed Jacobian)."""
-    _, pull = jax.vjp(jax.vmap(hardware.hardware.leaves), coordinates)
+    _, pull = jax.vjp(jax.vmap(hardware.leaves), coordinates)
     return pull(by_leaf)[0]
 
 
 @functools.partial(jax.jit, static_argnames="hardware")
 def _advance(
-    coordinates: Coordinates, state: Any, slope: Coordinates, rate: Any, *, hardware: _Static
+    coordinates: Coordinates, state: Any, slope: Coordinates, rate: Any, *, hardware: Hardware
 ) -> tuple[Coordinates, Any]:
     """Return the points after a step of projected Adam, within bounds and budget, and Adam's next state."""
-    projected = jax.vmap(hardware.hardware.projected_gradient)(coordinates, slope)
+    projected = jax.vmap(hardware.projected_gradient)(coordinates, slope)
     with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
         steps, state = _adam().update(projected, state)
     updated = jax.tree.map(lambda x, step: x - jnp.asarray(rate, x.dtype) * step, coordinates, steps)
-    return jax.vmap(hardware.hardware.project)(updated), state
+    return jax.vmap(hardware.project)(updated), state

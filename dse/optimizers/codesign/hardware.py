@@ -44,9 +44,9 @@ _PROJECTION_STEPS = 6
 _SPARE, _ACTIVE = 2e-6, 1e-3
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Hardware:
-    """The continuous variables of a co-design, their bounds and their budget."""
+    """The continuous variables of a co-design, their bounds and their budget; equal where all their texts are."""
 
     simplices: tuple[tuple[str, ...], ...]  #: leaves whose values are shares of one whole
     totals: tuple[float, ...]  #: what the shares of each simplex add up to
@@ -54,6 +54,12 @@ class Hardware:
     fixed: Leaves  #: die area and stacks, where they are no variables
     priced_accelerator: Accelerator | None = None  #: whose bill is held against the budget, with the variables in it
     budget: float = math.inf  #: USD that making one may cost, with its memory, package, test and share of the design
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hardware) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
     @property
     def names(self) -> tuple[str, ...]:

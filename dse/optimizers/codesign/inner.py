@@ -6,9 +6,8 @@ at the winner alone (envelope theorem), so that no mapping is ever differentiate
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,12 +16,12 @@ import numpy as np
 from jax import Array
 
 from dse.designs import leaf, replace
-from dse.doors import Equations, ScalarFunction, recording
+from dse.doors import Equations, ScalarFunction
 from dse.io.files import search_digest
 from dse.model import generated
 from dse.sweep import Grid
 from dse.sweep.engine.gradients import Gradient
-from dse.sweep.engine.point import Program, evaluate_point
+from dse.sweep.engine.point import Program, evaluate_point, traced
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import Design, Scalar
 
@@ -47,34 +46,12 @@ class BestMappings(NamedTuple):
     mappings: np.ndarray  #: [point, workload, k] and their mappings
 
 
-@dataclasses.dataclass(frozen=True)
-class InnerObjective:
-    """Objective and constraints on top of the model, as one static argument."""
-
-    program: Program
-
-    @property
-    def is_cacheable(self) -> bool:
-        """True for code of the package alone, whose digest tells of every change."""
-        return self.program.is_cacheable
-
-    def __str__(self) -> str:
-        return str(self.program)
-
-    def point(self, base: Design, values: Mapping[str, Scalar]) -> InnerPoint:
-        """Return objective, excess and reason of the base design with ``values`` (full path → value), by equations."""
-        leaves, structure = jax.tree.flatten((base, values))
-        run, outputs = _equations(self.program, structure, jnp.zeros(()).dtype)
-        return jax.tree.unflatten(outputs, run(*leaves))
-
-
 @functools.lru_cache(maxsize=16)
 def _equations(
     program: Program, structure: jax.tree_util.PyTreeDef, dtype: Any
 ) -> tuple[Equations, jax.tree_util.PyTreeDef]:
     """Return the equations of :func:`_point` for scalars of such a structure, and the structure of their outputs."""
-    scalars = [jax.ShapeDtypeStruct((), dtype)] * structure.num_leaves
-    return recording.trace(functools.partial(_point, program), *jax.tree.unflatten(structure, scalars))
+    return traced(functools.partial(_point, program), structure, dtype)
 
 
 def _point(program: Program, base: Design, values: dict[str, Scalar]) -> InnerPoint:
@@ -89,27 +66,25 @@ def _point(program: Program, base: Design, values: dict[str, Scalar]) -> InnerPo
     )
 
 
-@persistent_jit("objective")
-def _all_mappings(
-    base: Design,
-    hardware: dict[str, Array],
-    workloads: dict[str, Array],
-    degrees: dict[str, Array],
-    options: dict[str, Array],
-    *,
-    objective: InnerObjective,
-) -> InnerPoint:
-    """Return the points of hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
-    sizes = tuple(len(next(iter(axis.values()))) for axis in (hardware, workloads, degrees))
+@persistent_jit("program")
+def _all_mappings(base: Design, tables: Sequence[dict[str, Array]], *, program: Program) -> InnerPoint:
+    """Return the points of a product of tables: arrays [hardware, workload x row, column].
+
+    ``tables`` are those of the hardware, of workloads, of degrees and of options: leaf path → column.
+    """
+    *axes, options = tables
+    sizes = tuple(len(next(iter(axis.values()))) for axis in axes)
     grid_columns: dict[str, Array] = {}
-    for axis_index, axis in enumerate((hardware, workloads, degrees)):
+    for axis_index, axis in enumerate(axes):
         shape = [size if i == axis_index else 1 for i, size in enumerate(sizes)]
         grid_columns |= {
             path: jnp.broadcast_to(column.reshape(shape), sizes).reshape(-1) for path, column in axis.items()
         }
 
     def point(values: dict[str, Array], option: dict[str, Array]) -> InnerPoint:
-        return objective.point(base, values | option)
+        leaves, structure = jax.tree.flatten((base, values | option))
+        run, outputs = _equations(program, structure, jnp.zeros(()).dtype)
+        return jax.tree.unflatten(outputs, run(*leaves))
 
     points = jax.vmap(jax.vmap(point, in_axes=(None, 0)), in_axes=(0, None))(grid_columns, options)
     return jax.tree.map(lambda array: array.reshape(sizes[0], sizes[1] * sizes[2], -1), points)
@@ -140,11 +115,8 @@ class InnerProblem:
 
     def __init__(self, grid: Grid, hardware: tuple[str, ...], k: int) -> None:
         self.grid, self.hardware, self.k = grid, hardware, k
-        self.objective = InnerObjective(
-            Program(
-                grid.spec.study, grid.constraints, grid.spec.objectives, (grid.spec.study.memory, "infeasible_reason")
-            )
-        )
+        metrics = grid.spec.study.memory, "infeasible_reason"
+        self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, metrics)
         self.degrees, self.options = grid.table.degrees, grid.table.options
         digits = np.unravel_index(np.arange(grid.n_points), grid.shape) if grid.shape else ()
         self.workloads = {
@@ -179,8 +151,8 @@ class InnerProblem:
         """
         count = len(next(iter(leaves.values())))
         self.evaluations += count * self.evaluations_per_point
-        columns = map(self._array, (self.workloads, self.degrees, self.options))
-        evaluations = _all_mappings(self._base(), self.all_leaves(leaves), *columns, objective=self.objective)
+        tables = self.all_leaves(leaves), *map(self._array, (self.workloads, self.degrees, self.options))
+        evaluations = _all_mappings(self._base(), tables, program=self.program)
         objective, excess, reason = (np.asarray(array).reshape(count, self.grid.n_points, -1) for array in evaluations)
         is_mapping = self.grid.table.distinct.reshape(-1)
         can_run = is_mapping & (reason == 0)
@@ -212,45 +184,29 @@ class InnerProblem:
         """
         shape = mappings.shape
         self.evaluations += GRADIENT_COST * mappings.size
-        hardware = {
-            path: np.broadcast_to(column_values[:, None, None], shape)
-            for path, column_values in self.all_leaves(leaves).items()
-        }
-        row_index, column_index = np.divmod(mappings, self.grid.table.n_columns)
-        values = {
-            path: np.broadcast_to(column_values[None, :, None], shape) for path, column_values in self.workloads.items()
-        }
-        values |= {path: column_values[row_index] for path, column_values in self.degrees.items()}
-        values |= {path: column_values[column_index] for path, column_values in self.options.items()}
-        hardware_columns, mapping_columns = (
-            {path: column_values.reshape(-1) for path, column_values in columns.items()}
-            for columns in (hardware, values)
-        )
-        stiffness_column = np.full(
-            mappings.size, stiffness
-        )  # of every design its own, for it differs from step to step
-        relaxed, slope = _relaxed(self.objective.program).over(
-            mappings.size, hardware_columns, mapping_columns, stiffness_column, self.grid.base
-        )
-        return relaxed.reshape(shape), {path: slope_column.reshape(shape) for path, slope_column in slope.items()}
+        points, workloads = (np.broadcast_to(index, shape) for index in np.ix_(*map(range, shape[:2]), (0,))[:2])
+        hardware = {path: column[points].reshape(-1) for path, column in self.all_leaves(leaves).items()}
+        values = {path: column.reshape(-1) for path, column in self._values(workloads, mappings).items()}
+        stiffness_of_design = np.full(mappings.size, stiffness)  # of every design its own: it differs between steps
+        arguments = hardware, values, stiffness_of_design, self.grid.base
+        relaxed, slopes = _relaxed(self.program).over(mappings.size, *arguments)
+        return relaxed.reshape(shape), {path: slope.reshape(shape) for path, slope in slopes.items()}
 
     def labels(self, mapping: int) -> dict[str, Any]:
         """Return axis name → label of a mapping, by its index: row of degrees x columns + column of options."""
-        row_index, column_index = divmod(int(mapping), self.grid.table.n_columns)
-        mapping_index = int(
-            np.count_nonzero(
-                self.grid.table.distinct.reshape(-1)[: row_index * self.grid.table.n_columns + column_index]
-            )
-        )
+        mapping_index = int(np.count_nonzero(self.grid.table.distinct.reshape(-1)[: int(mapping)]))
         labels = self.grid.labels(mapping_index)
         return {axis.name: labels[axis.name] for axis in self.grid.mapping_axes}
 
     def values(self, workload: int, mapping: int) -> dict[str, float]:
         """Return full path → value of a workload and a mapping, both by index."""
-        row_index, column_index = divmod(int(mapping), self.grid.table.n_columns)
-        values = {path: float(column_values[workload]) for path, column_values in self.workloads.items()}
-        values |= {path: float(column_values[row_index]) for path, column_values in self.degrees.items()}
-        return values | {path: float(column_values[column_index]) for path, column_values in self.options.items()}
+        return {path: float(value) for path, value in self._values(workload, int(mapping)).items()}
+
+    def _values(self, workloads: Any, mappings: Any) -> dict[str, Any]:
+        """Return full path → values [...] of workloads [...] and mappings [...], by index."""
+        index = (workloads, *np.divmod(mappings, self.grid.table.n_columns))
+        tables = zip((self.workloads, self.degrees, self.options), index, strict=True)
+        return {path: column[i] for table, i in tables for path, column in table.items()}
 
     @property
     def _memory_reasons(self) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,51 +16,22 @@ import numpy as np
 from dse.designs import catalog, leaf, replace, short_name
 from dse.designs.records import CHIP, LINKS, MANUFACTURE, OPTIONAL, PACKAGE, PODS
 from dse.errors import InputError
-from dse.optimizers.codesign.descent import DescentProblem, DescentSchedule
+from dse.optimizers.codesign.descent import DescentProblem
 from dse.optimizers.codesign.hardware import STACKS, Hardware, Leaves
 from dse.optimizers.codesign.inner import InnerProblem
 from dse.spec import SearchSpec
-from dse.spec.codesign import DESCENT, SECTION
+from dse.spec.codesign import DESCENT, SECTION, DescentSchedule
 from dse.spec.continuous import DEVICE_COST, Interval, Limit, hardware_path
 from dse.sweep import Grid
 from dse.types import Accelerator, Manufacture
 from dse.types.paths import build as built
 
-#: Leaves whose elasticities are reported in addition to those of the variables, where the design has them.
-WATCHED = (
-    *(
-        f"{CHIP}.{name}"
-        for name in (
-            "die_area",
-            "power_budget",
-            "stacks",
-            "core_area",
-            "matrix_area",
-            "vector_area",
-            "cache_area",
-            "memory_area",
-            "link_area",
-            "memory_edge",
-            "link_edge",
-            "core_power",
-            "memory_power",
-            "link_power",
-            "link_energy",
-            "link_density",
-            "memory.unit_bandwidth",
-            "memory.unit_capacity",
-            "memory.unit_energy",
-            "node.density",
-            "node.energy",
-        )
-    ),
-    "system.scale_up.bandwidth",
-    "system.scale_out.bandwidth",
-)
 
-
-#: Options of a descent that are not of its schedule.
-_OTHER_OPTIONS = ("shares", "weights", "whole_stacks")
+@functools.cache
+def _watched_leaves() -> tuple[str, ...]:
+    """Return the full paths of the leaves of ``watched.toml``."""
+    records = tomllib.loads(Path(__file__).with_name("watched.toml").read_text(encoding="utf-8"))
+    return tuple(f"{record}.{name}" for record, names in records.items() for name in names)
 
 
 def build(spec: SearchSpec, grid: Grid) -> DescentProblem:
@@ -72,8 +46,8 @@ def build(spec: SearchSpec, grid: Grid) -> DescentProblem:
     simplices = tuple(tuple(hardware_path(name, f"{where}.shares") for name in names) for names in share_lists)
     grid = _with_records(grid, spec, simplices)
     hardware = _hardware(spec, grid, simplices)
-    schedule = DescentSchedule(**{key: value for key, value in options.items() if key not in _OTHER_OPTIONS})
-    inner = InnerProblem(grid, tuple(dict.fromkeys((*hardware.names, *WATCHED))), schedule.k)
+    schedule = DescentSchedule(**{name: options[name] for name in DescentSchedule.model_fields if name in options})
+    inner = InnerProblem(grid, tuple(dict.fromkeys((*hardware.names, *_watched_leaves()))), schedule.k)
     whole_stacks = options.get("whole_stacks", False)
     if whole_stacks and STACKS not in hardware.bounds:
         fix = f"give it a range under [axes], or under [{SECTION}.between]"
@@ -145,10 +119,8 @@ def _hardware(spec: SearchSpec, grid: Grid, simplices: tuple[tuple[str, ...], ..
 
     InputError where nothing may change, a leaf is given twice, or a limit cannot be met.
     """
-    where, bounds = (
-        f"{spec.sweep.file}: {spec.section}",
-        {interval.path: (interval.low, interval.high) for interval in spec.intervals},
-    )
+    where = f"{spec.sweep.file}: {spec.section}"
+    bounds = {interval.path: (interval.low, interval.high) for interval in spec.intervals}
     shares = list(itertools.chain(*simplices))
     for path in shares:
         if shares.count(path) > 1 or path in bounds:

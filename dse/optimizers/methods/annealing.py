@@ -40,15 +40,19 @@ _LONGEST_STEP = 0.3
 _MOST_PREDICTED = 3.0
 
 
+class Judged(NamedTuple):
+    """Points [walker] with their judgement."""
+
+    points: Point
+    violation: Array
+    value: Array
+
+
 class Walkers(NamedTuple):
     """State of annealing: current and best points of walkers, and the step of the round."""
 
-    points: Point  #: [walker]
-    violation: Array
-    value: Array
-    best: Point
-    best_violation: Array
-    best_value: Array
+    current: Judged
+    best: Judged
     slopes: dict[str, Array]  #: by leaf: [walker] gradient where the walker is; empty where none is followed
     step: Array
 
@@ -85,10 +89,10 @@ def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: 
     """Return the searcher of annealing by a rule to move; ``guided`` rules need slopes."""
 
     def init(key: Array, space: Space) -> Walkers:
-        points = spaces.sample(space, key, (walkers,))
         worst = jnp.full(walkers, jnp.inf)
+        start = Judged(spaces.sample(space, key, (walkers,)), worst, worst)
         slopes = {path: jnp.zeros(walkers) for path in spaces.leaf_paths(space)} if guided else {}
-        return Walkers(points, worst, worst, points, worst, worst, slopes, jnp.int32(0))
+        return Walkers(start, start, slopes, jnp.int32(0))
 
     def heat(state: Walkers) -> Array:
         """Temperature as a share of the first."""
@@ -97,25 +101,19 @@ def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: 
     def propose(key: Array, state: Walkers, space: Space) -> tuple[Walkers, Point]:
         keys, longest = jax.random.split(jax.random.split(key, 2)[0], walkers), _LONGEST_STEP * jnp.sqrt(heat(state))
         state = _restart(state, (state.step % steps) == 0)
+        points = state.current.points
         neighbours = jax.vmap(lambda key, point, slopes: move(key, space, point, slopes, longest))(
-            keys, state.points, state.slopes
+            keys, points, state.slopes
         )
-        return state, jax.tree.map(lambda new, old: jnp.where(state.step == 0, old, new), neighbours, state.points)
+        return state, jax.tree.map(lambda new, old: jnp.where(state.step == 0, old, new), neighbours, points)
 
     def update(key: Array, state: Walkers, space: Space, points: Point, fitness: Fitness) -> Walkers:
-        (violation, value), uniform = fitness.judgement, jax.random.uniform(jax.random.split(key, 2)[1], (walkers,))
-        is_accepted = uniform < jnp.exp(-_deterioration(state, violation, value) / (temperature * heat(state)))
-        is_better = better((violation, value), (state.best_violation, state.best_value))
-        return Walkers(
-            _select(is_accepted, points, state.points),
-            jnp.where(is_accepted, violation, state.violation),
-            jnp.where(is_accepted, value, state.value),
-            _select(is_better, points, state.best),
-            jnp.where(is_better, violation, state.best_violation),
-            jnp.where(is_better, value, state.best_value),
-            {path: jnp.where(is_accepted, slope, state.slopes[path]) for path, slope in fitness.slopes.items()},
-            state.step + 1,
-        )
+        trial, uniform = Judged(points, *fitness.judgement), jax.random.uniform(jax.random.split(key, 2)[1], (walkers,))
+        is_accepted = uniform < jnp.exp(-_deterioration(state.current, trial) / (temperature * heat(state)))
+        is_better = better(trial[1:], state.best[1:])
+        slopes = {path: jnp.where(is_accepted, slope, state.slopes[path]) for path, slope in fitness.slopes.items()}
+        best = _select(is_better, trial, state.best)
+        return Walkers(_select(is_accepted, trial, state.current), best, slopes, state.step + 1)
 
     def penalty(state: Walkers) -> tuple[Array, Array]:
         return jnp.full(walkers, _VIOLATION_WEIGHT), jnp.zeros(walkers)
@@ -155,33 +153,30 @@ def _draw_neighbour(key: Array, neighbours: Point, logits: Array) -> Point:
     return jax.tree.map(lambda array: array[chosen], neighbours)
 
 
-def _deterioration(state: Walkers, violation: Array, value: Array) -> Array:
+def _deterioration(current: Judged, trial: Judged) -> Array:
     """Return how much worse, as a logarithm, trials [walker] are than their walkers; 0 or less for better ones.
 
     Of two infeasible designs only the violation counts.
     """
     tiny = jnp.finfo(jnp.float32).tiny
-    ratio = jnp.log(jnp.maximum(value, tiny)) - jnp.log(jnp.maximum(state.value, tiny))
-    difference = (value - state.value) / jnp.maximum(jnp.abs(state.value), tiny)
-    log_increase = jnp.where((value > 0.0) & (state.value > 0.0), ratio, difference)
-    log_increase = jnp.where((violation > 0.0) & (state.violation > 0.0), 0.0, log_increase)
-    is_unknown = jnp.isinf(state.violation)
-    return jnp.where(is_unknown, -1.0, log_increase + _VIOLATION_WEIGHT * (violation - state.violation))
+    ratio = jnp.log(jnp.maximum(trial.value, tiny)) - jnp.log(jnp.maximum(current.value, tiny))
+    difference = (trial.value - current.value) / jnp.maximum(jnp.abs(current.value), tiny)
+    log_increase = jnp.where((trial.value > 0.0) & (current.value > 0.0), ratio, difference)
+    log_increase = jnp.where((trial.violation > 0.0) & (current.violation > 0.0), 0.0, log_increase)
+    is_unknown = jnp.isinf(current.violation)
+    return jnp.where(is_unknown, -1.0, log_increase + _VIOLATION_WEIGHT * (trial.violation - current.violation))
 
 
 def _restart(state: Walkers, starts_round: Array) -> Walkers:
     """Return walkers at their best points where ``starts_round`` is true, else unchanged."""
-    points = jax.tree.map(lambda old, best: jnp.where(starts_round, best, old), state.points, state.best)
+    current = jax.tree.map(lambda best, old: jnp.where(starts_round, best, old), state.best, state.current)
     slopes = jax.tree.map(lambda slope: jnp.where(starts_round, 0.0, slope), state.slopes)  # not known there
-    violation = jnp.where(starts_round, state.best_violation, state.violation)
-    return state._replace(
-        points=points, violation=violation, slopes=slopes, value=jnp.where(starts_round, state.best_value, state.value)
-    )
+    return state._replace(current=current, slopes=slopes)
 
 
-def _select(mask: Array, points: Point, otherwise: Point) -> Point:
-    """Return ``points`` where the mask is true, ``otherwise`` elsewhere."""
-    return jax.tree.map(lambda a, b: jnp.where(mask[:, None], a, b), points, otherwise)
+def _select(mask: Array, judged: Judged, otherwise: Judged) -> Judged:
+    """Return ``judged`` where the mask is true, ``otherwise`` elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b), judged, otherwise)
 
 
 ANNEALING = Method("annealing", "simulated annealing by steps to neighbours", searcher)

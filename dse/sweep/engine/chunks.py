@@ -9,6 +9,7 @@ little of the work, is a program of its own (``outer_chunk``): it is compiled qu
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -18,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.sharding import NamedSharding
 
 from dse.sweep.engine.decoding import decode, values_at
 from dse.sweep.engine.devices import device_sharding
@@ -32,76 +32,67 @@ from dse.sweep.engine.staging import (
     ScoreGroup,
     StagedProgram,
     expand_axes,
-    run_stage,
     score_outputs,
 )
 from dse.sweep.engine.tables import Tables, device_tables, mask_bits
 
 
-@persistent_jit("staged_program", "stages", "variables", "count", "sharding", options=FAST)
-def full_chunk(
-    grid: Tables,
-    start: Array,
-    *,
-    staged_program: StagedProgram,
-    stages: ProgramStages,
-    variables: tuple[int, ...],
-    count: int,
-    sharding: NamedSharding,
-) -> tuple[Array, ...]:
-    """Return the values of ``variables`` for ``count`` outer indices from ``start``, each along its array axes."""
-    values, _ = _chunk_values(grid, start, staged_program, stages.tables, count, sharding)
-    return tuple(values[i] for i in variables)
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """What a program of a chunk depends on besides its arrays, as a static argument."""
+
+    staged_program: StagedProgram
+    stages: ProgramStages  #: its stages, and the groups of its scores
+    factor_sizes: tuple[tuple[int, int], ...]  #: by group (size of the first factor, of the second), 1 for none
+    variables: tuple[int, ...]  #: that are returned of all outputs
+    count: int  #: outer indices that are computed
+
+    @property
+    def is_cacheable(self) -> bool:
+        """See :class:`~dse.sweep.engine.point.Program`."""
+        return self.staged_program.is_cacheable
+
+    def __str__(self) -> str:
+        return str((str(self.staged_program), self.stages, self.factor_sizes, self.variables, self.count))
 
 
-@persistent_jit("staged_program", "stages", "factor_sizes", "count", "sharding", options=FAST)
-def score_chunk(
-    grid: Tables,
-    start: Array,
-    n_valid: Array,
-    masks: Sequence[tuple[Array, Array] | None],
-    *,
-    staged_program: StagedProgram,
-    stages: ProgramStages,
-    factor_sizes: tuple[tuple[int, int], ...],
-    count: int,
-    sharding: NamedSharding,
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Return scores and reasons of ``count`` outer indices from ``start``, by group.
+#: By group [first factor, second factor] (word, bit) of the mask for each inner index; None for a group without a mask.
+Masks = Sequence[tuple[Array, Array] | None]
+
+#: Scores, and reasons, by group.
+GroupScores = tuple[tuple[Array, ...], tuple[Array, ...]]
+
+
+@persistent_jit("chunk", options=FAST)
+def full_chunk(grid: Tables, start: Array, *, chunk: Chunk) -> tuple[Array, ...]:
+    """Return the values of the variables of a chunk from the outer index ``start``, each along its array axes."""
+    values, _ = _chunk_values(grid, start, chunk, chunk.stages.tables)
+    return tuple(values[i] for i in chunk.variables)
+
+
+@persistent_jit("chunk", options=FAST)
+def score_chunk(grid: Tables, start: Array, n_valid: Array, masks: Masks, *, chunk: Chunk) -> GroupScores:
+    """Return scores and reasons of a chunk from the outer index ``start``, by group.
 
     Args:
         grid: tables of the nest.
         start: digits of the first outer index.
         n_valid: number of outer indices, from the first, that are in the sweep; later ones count as no mapping.
-        masks: by group [first factor, second factor] (word, bit) of the mask for each inner index; None for a
-            group without a mask.
-        staged_program: the program.
-        stages: its stages, and the groups of its scores.
-        factor_sizes: by group (size of the first factor, of the second), 1 for a factor that it does not have.
-        count: number of outer indices that are computed.
-        sharding: sharding of outer indices over devices.
+        masks: of the groups.
+        chunk: what is computed.
 
     Returns:
         By group [objective, first factor, second factor, outer] scores, the smaller the better, infinite for what is
         infeasible or no mapping. By group [first factor, second factor, outer] bits of the reasons,
         ``Study.feasible_bit`` where there is none, 0 for what is no mapping.
     """
-    values, mask_row = _chunk_values(grid, start, staged_program, stages.tables, count, sharding)
-    return _score_groups(
-        values, _mask_words(grid, mask_row, n_valid, sharding), masks, staged_program, stages, factor_sizes
-    )
+    values, mask_row = _chunk_values(grid, start, chunk, chunk.stages.tables)
+    return _score_groups(values, _mask_words(grid, mask_row, n_valid), masks, chunk)
 
 
-@persistent_jit("staged_program", "stages", "count", "sharding", quickly=True)
+@persistent_jit("chunk", quickly=True)
 def outer_chunk(
-    grid: Tables,
-    start: Array,
-    n_valid: Array,
-    *,
-    staged_program: StagedProgram,
-    stages: ProgramStages,
-    count: int,
-    sharding: NamedSharding,
+    grid: Tables, start: Array, n_valid: Array, *, chunk: Chunk
 ) -> tuple[dict[tuple[int, ...], Array], Array]:
     """Return what the stage of the outer index, the first of :func:`score_chunk`, hands on to the others.
 
@@ -109,34 +100,24 @@ def outer_chunk(
         Variables → their values, stacked where shape and type are the same: hundreds of arrays would take longer to
         hand on than to compute. [outer, word] of the mask.
     """
-    values, mask_row = _chunk_values(grid, start, staged_program, stages.tables[:1], count, sharding)
+    values, mask_row = _chunk_values(grid, start, chunk, chunk.stages.tables[:1])
     kinds: dict[Any, list[int]] = {}
-    for i in _later_stage_inputs(staged_program, stages):
+    for i in _later_stage_inputs(chunk.staged_program, chunk.stages):
         kinds.setdefault((values[i].shape, values[i].dtype), []).append(i)
     stacks = {tuple(variables): jnp.stack([values[i] for i in variables]) for variables in kinds.values()}
-    return stacks, _mask_words(grid, mask_row, n_valid, sharding)
+    return stacks, _mask_words(grid, mask_row, n_valid)
 
 
-@persistent_jit("staged_program", "stages", "factor_sizes", "count", "sharding", options=FAST)
+@persistent_jit("chunk", options=FAST)
 def inner_chunk(
-    grid: Tables,
-    outer_values: dict[tuple[int, ...], Array],
-    mask_words: Array,
-    masks: Sequence[tuple[Array, Array] | None],
-    *,
-    staged_program: StagedProgram,
-    stages: ProgramStages,
-    factor_sizes: tuple[tuple[int, int], ...],
-    count: int,
-    sharding: NamedSharding,
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    grid: Tables, outer_values: dict[tuple[int, ...], Array], mask_words: Array, masks: Masks, *, chunk: Chunk
+) -> GroupScores:
     """Return the scores and reasons of :func:`score_chunk` from the values and mask words of :func:`outer_chunk`."""
-    values = _input_values(grid.first | grid.second, grid, staged_program)
+    values = _input_values(grid.first | grid.second, grid, chunk.staged_program)
     for variables, stacked in outer_values.items():
         values |= dict(zip(variables, stacked, strict=True))
-    return _score_groups(
-        _run_stages(values, staged_program, stages.tables[1:]), mask_words, masks, staged_program, stages, factor_sizes
-    )
+    values = _run_stages(values, chunk.staged_program, chunk.stages.tables[1:])
+    return _score_groups(values, mask_words, masks, chunk)
 
 
 def _later_stage_inputs(staged_program: StagedProgram, stages: ProgramStages) -> tuple[int, ...]:
@@ -147,20 +128,12 @@ def _later_stage_inputs(staged_program: StagedProgram, stages: ProgramStages) ->
 
 
 def _chunk_values(
-    grid: Tables,
-    start: Array,
-    staged_program: StagedProgram,
-    stages: Sequence[ProgramStage],
-    count: int,
-    sharding: NamedSharding,
+    grid: Tables, start: Array, chunk: Chunk, stages: Sequence[ProgramStage]
 ) -> tuple[dict[int, Array], Array]:
-    """Return variable → values of a chunk after its stages, and [outer] the mask rows."""
-    outer_values, mask_row = _call_unfused(
-        functools.partial(_outer_values, count=count, sharding=sharding), grid, start
-    )
-    return _run_stages(
-        _input_values(grid.first | grid.second | outer_values, grid, staged_program), staged_program, stages
-    ), mask_row
+    """Return variable → values of a chunk after some of its stages, and [outer] the mask rows."""
+    outer_values, mask_row = _call_unfused(functools.partial(_outer_values, count=chunk.count), grid, start)
+    inputs = _input_values(grid.first | grid.second | outer_values, grid, chunk.staged_program)
+    return _run_stages(inputs, chunk.staged_program, stages), mask_row
 
 
 def _input_values(values_by_path: dict[str, Array], grid: Tables, staged_program: StagedProgram) -> dict[int, Array]:
@@ -176,38 +149,27 @@ def _run_stages(
 ) -> dict[int, Array]:
     """Return variable → values: the inputs ``values``, and what the stages compute."""
     for stage in stages:
-        outputs = _call_unfused(
-            functools.partial(_run_stage, staged_program=staged_program, stage=stage),
-            tuple(values[i] for i in stage.inputs),
-        )
+        function = functools.partial(_run_stage, staged_program=staged_program, stage=stage)
+        outputs = _call_unfused(function, tuple(values[i] for i in stage.inputs))
         values = values | dict(zip(stage.outputs, outputs, strict=True))
     return values
 
 
-def _mask_words(grid: Tables, mask_row: Array, n_valid: Array, sharding: NamedSharding) -> Array:
+def _mask_words(grid: Tables, mask_row: Array, n_valid: Array) -> Array:
     """Return [outer, word] of the mask of mappings, 32 bits a word, 0 from outer index ``n_valid`` on."""
     mask_words = grid.mask.at[mask_row].get(mode="promise_in_bounds")
-    return lax.with_sharding_constraint(
-        jnp.where((jnp.arange(len(mask_row)) < n_valid)[:, None], mask_words, 0), sharding
-    )
+    valid_words = jnp.where((jnp.arange(len(mask_row)) < n_valid)[:, None], mask_words, 0)
+    return lax.with_sharding_constraint(valid_words, device_sharding("outer"))
 
 
-def _score_groups(
-    values: dict[int, Array],
-    mask_words: Array,
-    masks: Sequence[tuple[Array, Array] | None],
-    staged_program: StagedProgram,
-    stages: ProgramStages,
-    factor_sizes: tuple[tuple[int, int], ...],
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+def _score_groups(values: dict[int, Array], mask_words: Array, masks: Masks, chunk: Chunk) -> GroupScores:
     """Return scores and reasons by group, as :func:`score_chunk` does, from variable → values."""
-    group_results = []
-    for group, mask, sizes in zip(stages.groups, masks, factor_sizes, strict=True):
-        evaluate_group = functools.partial(_score_group, staged_program=staged_program, group=group, factor_sizes=sizes)
-        group_results.append(
-            _call_unfused(evaluate_group, tuple(values[i] for i in group.stage.inputs), mask_words, mask)
-        )
-    return tuple(scores for scores, _ in group_results), tuple(reasons for _, reasons in group_results)
+    results = []
+    for group, mask, sizes in zip(chunk.stages.groups, masks, chunk.factor_sizes, strict=True):
+        function = functools.partial(_score_group, chunk.staged_program, group, sizes)
+        results.append(_call_unfused(function, tuple(values[i] for i in group.stage.inputs), mask_words, mask))
+    scores, reasons = zip(*results, strict=True)
+    return scores, reasons
 
 
 def _call_unfused(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -220,44 +182,37 @@ def _call_unfused(function: Callable[..., Any], *arguments: Any) -> Any:
         return lax.optimization_barrier(jax.jit(function)(*arguments))
 
 
-def _outer_values(grid: Tables, start: Array, count: int, sharding: NamedSharding) -> tuple[dict[str, Array], Array]:
+def _outer_values(grid: Tables, start: Array, count: int) -> tuple[dict[str, Array], Array]:
     """Return leaf path → values of ``count`` outer indices from ``start``, spread over devices; and their mask rows."""
     digits = decode(start, grid.radices, count)
-    return lax.with_sharding_constraint((values_at(grid.outer, digits), digits[-1]), sharding)
+    return lax.with_sharding_constraint((values_at(grid.outer, digits), digits[-1]), device_sharding("outer"))
 
 
 def _run_stage(values: tuple[Array, ...], staged_program: StagedProgram, stage: ProgramStage) -> tuple[Array, ...]:
     """Return the outputs of a stage, each along its array axes, from the values of its inputs."""
-    pairs = zip(run_stage(staged_program, stage, values, stage.outputs), stage.outputs, strict=True)
-    return tuple(
-        _shard_outer(value) if staged_program.axes_of(variable) & OUTER else value for value, variable in pairs
-    )
-
-
-def _shard_outer(value: Array) -> Array:
-    """Return an array spread over devices along its last axis, the outer index."""
-    return lax.with_sharding_constraint(value, device_sharding(*[None] * (value.ndim - 1), "outer"))
+    outputs = staged_program.run(stage, values, stage.outputs)
+    for i, variable in enumerate(stage.outputs):
+        if staged_program.axes_of(variable) & OUTER:  # the last axis
+            sharding = device_sharding(*[None] * (outputs[i].ndim - 1), "outer")
+            outputs[i] = lax.with_sharding_constraint(outputs[i], sharding)
+    return tuple(outputs)
 
 
 def _score_group(
-    values: tuple[Array, ...],
-    mask_words: Array,
-    mask: tuple[Array, Array] | None,
     staged_program: StagedProgram,
     group: ScoreGroup,
     factor_sizes: tuple[int, int],
+    values: tuple[Array, ...],
+    mask_words: Array,
+    mask: tuple[Array, Array] | None,
 ) -> tuple[Array, Array]:
     """Return scores and reasons of a group as :func:`score_chunk` does, from the values of the inputs of its stage."""
-    outputs, feasible_bit = (
-        score_outputs(staged_program.program, staged_program.structure),
-        staged_program.program.study.feasible_bit,
-    )
+    outputs = score_outputs(staged_program.program, staged_program.structure)
+    feasible_bit = staged_program.program.study.feasible_bit
     terms = [outputs.reasons[i] for i in group.reasons]
     atoms = [*terms, *(outputs.objectives[i] for i in group.objectives)]
-    arrays = [
-        expand_axes(value, staged_program.axes_of(atom))
-        for value, atom in zip(run_stage(staged_program, group.stage, values, atoms), atoms, strict=True)
-    ]
+    outcomes = zip(staged_program.run(group.stage, values, atoms), atoms, strict=True)
+    arrays = [expand_axes(value, staged_program.axes_of(atom)) for value, atom in outcomes]
     shape = *factor_sizes, len(mask_words)
     reason = functools.reduce(jnp.add, arrays[: len(terms)], jnp.zeros((1, 1, 1), jnp.int32))
     reason = jnp.where(reason == 0, feasible_bit, reason)
@@ -265,11 +220,10 @@ def _score_group(
         word, bit = mask
         position_words = mask_words.T.at[word].get(mode="promise_in_bounds")  # whole rows along the outer index
         reason = jnp.where((position_words >> bit[:, :, None]) & 1 != 0, reason, 0)
-    objectives = [
-        jnp.where((reason == feasible_bit) & jnp.isfinite(value), value, jnp.inf) for value in arrays[len(terms) :]
-    ]
-    full_arrays = [jnp.broadcast_to(value, shape) for value in (reason, *objectives)]
-    return jnp.stack(full_arrays[1:]) if objectives else jnp.zeros((0, *shape), jnp.float32), full_arrays[0]
+    feasible = reason == feasible_bit
+    objectives = [jnp.where(feasible & jnp.isfinite(value), value, jnp.inf) for value in arrays[len(terms) :]]
+    reason, *scores = (jnp.broadcast_to(value, shape) for value in (reason, *objectives))
+    return jnp.stack(scores) if scores else jnp.zeros((0, *shape), jnp.float32), reason
 
 
 #: Outer indices of a short chunk; longer ones are padded to a multiple, the unit of their reductions.
@@ -302,31 +256,27 @@ class ChunkPrograms:
         all_stages = (*stages.tables, *(group.stage for group in stages.groups))
         used_variables = {*variables}.union(*(stage.inputs for stage in all_stages))
         numbered_paths = enumerate(paths, len(staged_program.input_axes) - len(paths))
-        self._tables: Tables = device_tables(
-            nest, [path for variable, path in numbered_paths if variable in used_variables]
-        )
+        used_paths = [path for variable, path in numbered_paths if variable in used_variables]
+        self._tables: Tables = device_tables(nest, used_paths)
         self._masks, self._factor_sizes = _masks_and_sizes(nest)
         owner_of_objective = {
             k: (g, row) for g, group in enumerate(stages.groups) for row, k in enumerate(group.objectives)
         }
         self.owners: Owners = tuple(owner_of_objective[k] for k in sorted(owner_of_objective))
 
-    def _run(self, function: PersistentFunction, count: int, *arguments: Any, **static: Any) -> Any:
+    def _run(self, function: PersistentFunction, count: int, *arguments: Any) -> Any:
         """Return the value of a function at the tables and ``arguments``, for ``count`` outer indices.
 
         Its program is looked up once for each count, since there are hundreds of arguments.
         """
         key = function, count
         if key not in self._programs:
-            keywords = dict(
-                staged_program=self.staged_program,
-                stages=self.stages,
-                count=count,
-                sharding=device_sharding("outer"),
-                **static,
-            )
-            self._programs[key] = function.compiled(self._tables, *arguments, **keywords)
+            self._programs[key] = function.compiled(self._tables, *arguments, chunk=self._chunk(count))
         return self._programs[key](self._tables, *arguments)
+
+    def _chunk(self, count: int) -> Chunk:
+        """Return the chunk of ``count`` outer indices."""
+        return Chunk(self.staged_program, self.stages, self._factor_sizes, self._variables, count)
 
     def outer_range(self, first: int, count: int, stop: int) -> tuple[np.ndarray, np.int32, int]:
         """Return (digits of the outer index ``first``, number before ``stop``, number computed) of ``count`` of them.
@@ -340,7 +290,7 @@ class ChunkPrograms:
     def values(self, first: int, count: int, stop: int) -> tuple[dict[int, Array], int]:
         """Dispatch a chunk and return (variable → device array of its values, number of outer indices computed)."""
         start, _, padded = self.outer_range(first, count, stop)
-        arrays = self._run(full_chunk, padded, start, variables=self._variables)
+        arrays = self._run(full_chunk, padded, start)
         return dict(zip(self._variables, arrays, strict=True)), padded
 
     def scores(self, first: int, count: int, stop: int, pivots: np.ndarray, thresholds: np.ndarray | None) -> Scores:
@@ -350,9 +300,7 @@ class ChunkPrograms:
         if self._has_outer_program:
             scores, reasons = self._scores_in_two_programs(padded, start, n_valid, pivots, keywords)
         else:
-            scores, reasons = self._run(
-                score_chunk, padded, start, n_valid, self._masks, factor_sizes=self._factor_sizes
-            )
+            scores, reasons = self._run(score_chunk, padded, start, n_valid, self._masks)
         chunk_scores = Scores(scores, reasons, *summarise(scores, reasons, pivots, **keywords))
         if thresholds is None:
             return chunk_scores
@@ -361,32 +309,22 @@ class ChunkPrograms:
     @functools.cached_property
     def _has_outer_program(self) -> bool:
         """True where the stage of the outer index is a program of its own, compiled quickly: it has little work."""
-        outer_stage = self.stages.tables[0] if self.stages.tables else None
-        if (
-            not outer_stage
-            or outer_stage.axes != OUTER
-            or jax.default_backend() != "cpu"
-            or len(jax.local_devices()) > 1
-        ):
-            return False
-        return outer_stage.n_equations * self.nest.n_outer < _QUICK_WORK
+        is_one_processor = jax.default_backend() == "cpu" and len(jax.local_devices()) == 1
+        outer_stages = [stage for stage in self.stages.tables[:1] if stage.axes == OUTER]
+        return is_one_processor and any(stage.n_equations * self.nest.n_outer < _QUICK_WORK for stage in outer_stages)
 
     def _scores_in_two_programs(
         self, count: int, start: np.ndarray, n_valid: np.int32, pivots: np.ndarray, reduction_keywords: dict[str, Any]
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """Return scores and reasons; programs that are not cached are compiled side by side with that of reductions."""
-        keywords = dict(
-            staged_program=self.staged_program, stages=self.stages, count=count, sharding=device_sharding("outer")
-        )
         if (outer_chunk, count) not in self._programs:
-            outer_values = _zero_arrays(outer_chunk.begin(self._tables, start, n_valid, **keywords))
-            inner_results = outer_values and inner_chunk.begin(
-                self._tables, *outer_values, self._masks, factor_sizes=self._factor_sizes, **keywords
-            )
+            chunk = self._chunk(count)
+            outer_values = _zero_arrays(outer_chunk.begin(self._tables, start, n_valid, chunk=chunk))
+            inner_results = outer_values and inner_chunk.begin(self._tables, *outer_values, self._masks, chunk=chunk)
             if inner_results:
                 summarise.begin(*_zero_arrays(inner_results), pivots, **reduction_keywords)
         outer_values = self._run(outer_chunk, count, start, n_valid)
-        return self._run(inner_chunk, count, *outer_values, self._masks, factor_sizes=self._factor_sizes)
+        return self._run(inner_chunk, count, *outer_values, self._masks)
 
 
 def _zero_arrays(shapes: Any) -> Any:
@@ -405,8 +343,7 @@ def _masks_and_sizes(nest: Nest) -> tuple[tuple[Any, ...], tuple[tuple[int, int]
     factor_sizes = ((n_first, 1), (1, n_second)) if nest.inner.separable else ((n_first, n_second),)
     has_options = [bool(set(axes) & set(nest.inner_options)) for axes in nest.groups]
     masked_group = has_options.index(True) if any(has_options) else 0
-    masks = tuple(
-        tuple(mask_index.reshape(shape) for mask_index in mask_bits(nest, axes)) if group == masked_group else None
-        for group, (axes, shape) in enumerate(zip(nest.groups, factor_sizes, strict=True))
-    )
-    return masks, factor_sizes
+    masks: list[Any] = [None] * len(factor_sizes)
+    mask_indices = mask_bits(nest, nest.groups[masked_group])
+    masks[masked_group] = tuple(index.reshape(factor_sizes[masked_group]) for index in mask_indices)
+    return tuple(masks), factor_sizes

@@ -145,24 +145,16 @@ class SweepEngine:
             default = CHUNK_SHORT
         elif nest.n_outer * nest.scores_per_outer < default:
             default //= 4
-        length = (self._chunk or default * self._chunk_scale) // nest.scores_per_outer
+        if not self.by_numpy:
+            from dse.sweep.engine.devices import chunk_scale
+
+            default *= chunk_scale()
+        length = (self._chunk or default) // nest.scores_per_outer
         return max(1, min(length, LONGEST_CHUNK >> 1, _MAX_COUNTED // nest.n_inner))
 
-    @property
-    def _chunk_scale(self) -> int:
-        """Factor by which a chunk is longer than one of a processor."""
-        if self.by_numpy:
-            return 1
-        from dse.sweep.engine.devices import chunk_scale
-
-        return chunk_scale()
-
-    def lines(self, nest: Nest, default: int) -> int:
-        """Return the number of lines of a chunk: the most whose outer indices fit into one, at least 1."""
-        return self._lines_in(nest, self.length(nest, default))
-
-    def _lines_in(self, nest: Nest, length: int) -> int:
-        """Return the number of lines whose outer indices fit into ``length``, at least 1."""
+    def lines(self, nest: Nest, default: int, dispatched: bool = False) -> int:
+        """Return the number of lines of a chunk or of a dispatch: the most whose outer indices fit, at least 1."""
+        length = (self.dispatch_length if dispatched else self.length)(nest, default)
         return max(1, bisect.bisect_right(range(nest.n_lines + 1), length, key=nest.max_outer_in) - 1)
 
     def halve(self) -> bool:
@@ -174,10 +166,6 @@ class SweepEngine:
     def dispatch_length(self, nest: Nest, default: int) -> int:
         """Return the number of outer indices of a dispatch: those of a chunk, fewer once memory was short."""
         return max(1, self.length(nest, default) >> self._halvings)
-
-    def dispatch_lines(self, nest: Nest, default: int) -> int:
-        """Return the number of lines of a dispatch, whose outer indices fit into it; at least 1."""
-        return self._lines_in(nest, self.dispatch_length(nest, default))
 
     # --- what is computed -------------------------------------------------------------------------------
 
@@ -211,15 +199,13 @@ class SweepEngine:
     def _outputs(self) -> tuple[ChunkPrograms, Outputs]:
         """The compiled stages of all outputs, and the variables that these are."""
         from dse.sweep.engine.chunks import ChunkPrograms
-        from dse.sweep.engine.staging import output_sources, output_stages
 
         staged_program = self._stage_program(self.full_nest, self.compiled)
 
         def find() -> tuple[ProgramStages, Outputs]:
             equations, structure = equations_of(staged_program.program, self._structure)
-            return output_stages(staged_program, equations.outputs), output_sources(
-                staged_program, equations.outputs, structure
-            )
+            outputs = staged_program.outputs(equations.outputs, structure)
+            return staged_program.output_stages(equations.outputs), outputs
 
         stages, outputs = self._cached(f"stages {staged_program}", find)
         return ChunkPrograms(self.full_nest, staged_program, stages, outputs.variables), outputs
@@ -227,17 +213,16 @@ class SweepEngine:
     def score_programs(self, nest: Nest, n_objectives: int) -> ChunkPrograms:
         """Return the compiled stages of the scores by the first ``n_objectives`` objectives."""
         from dse.sweep.engine.chunks import ChunkPrograms
-        from dse.sweep.engine.staging import score_outputs, score_stages
+        from dse.sweep.engine.staging import score_outputs
 
         key = nest.inner, n_objectives
         if key not in self._score_programs:
             program = dataclasses.replace(self.program, objectives=self.program.objectives[:n_objectives])
-            staged_program = self._stage_program(
-                nest, dataclasses.replace(self._compiled(program), metrics=_SCORE_METRICS)
-            )
+            program = dataclasses.replace(self._compiled(program), metrics=_SCORE_METRICS)
+            staged_program = self._stage_program(nest, program)
 
             def find() -> ProgramStages:
-                return score_stages(staged_program, score_outputs(staged_program.program, self._structure), nest.inner)
+                return staged_program.score_stages(score_outputs(program, self._structure), nest.inner)
 
             self._score_programs[key] = ChunkPrograms(
                 nest, staged_program, self._cached(f"scores {staged_program} {nest.inner}", find)

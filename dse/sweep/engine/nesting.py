@@ -211,21 +211,15 @@ class Nest:
         """The inner axes by group of scores: each factor alone where they are separable, else all in one group."""
         return (self.inner.first, self.inner.second) if self.inner.separable else (self.inner_axes,)
 
-    def _outer_axes(self, options: bool) -> tuple[int, ...]:
-        """Return the axes that are not inner ones: those of options, or else the dimensions."""
-        n = len(self.grid.shape)
-        axes = range(n, len(self.sizes)) if options else range(n)
-        return tuple(axis for axis in axes if axis not in self.inner_axes)
-
     @functools.cached_property
     def outer_dimensions(self) -> tuple[int, ...]:
         """The dimensions that are not inner ones."""
-        return self._outer_axes(options=False)
+        return tuple(axis for axis in range(len(self.grid.shape)) if axis not in self.inner_axes)
 
     @functools.cached_property
     def outer_options(self) -> tuple[int, ...]:
         """The axes of options that are not inner ones."""
-        return self._outer_axes(options=True)
+        return tuple(axis for axis in range(len(self.grid.shape), len(self.sizes)) if axis not in self.inner_axes)
 
     def axis_sizes(self, axes: Sequence[int]) -> tuple[int, ...]:
         """Return the number of values of each of these axes."""

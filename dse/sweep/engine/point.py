@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,11 +95,6 @@ def _select_metrics(metrics: Any, names: Container[str]) -> Any:
     return dataclasses.replace(metrics, **dict.fromkeys(removed))
 
 
-def _is_atom(value: Any) -> bool:
-    """Return True for a constant, which JAX would take apart."""
-    return isinstance(value, Constant)
-
-
 @functools.lru_cache(maxsize=64)
 def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equations, jax.tree_util.PyTreeDef]:
     """Return the equations of :func:`evaluate_point` and the structure of its outputs, for inputs of this structure.
@@ -109,16 +104,28 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
     """
     import jax
 
-    from dse.doors import recording
-
     if program.neutral_inputs or program.decided:
         equations, outputs = equations_of(dataclasses.replace(program, neutral_inputs=(), decided=()), inputs)
         return folding.fold(equations, dict(program.neutral_inputs), program.decided), outputs
     if program.metrics is not None:
         equations, outputs = equations_of(dataclasses.replace(program, metrics=None), inputs)
         metrics, objectives = jax.tree.unflatten(outputs, equations.outputs)
-        atoms, outputs = jax.tree.flatten((_select_metrics(metrics, program.metrics), objectives), is_leaf=_is_atom)
+        # a constant JAX would take apart
+        atoms, outputs = jax.tree.flatten(
+            (_select_metrics(metrics, program.metrics), objectives), is_leaf=lambda value: isinstance(value, Constant)
+        )
         return equations.part((), atoms), outputs
-    scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), np.float32)] * inputs.num_leaves)
     with CompileClock.recording():
-        return recording.trace(functools.partial(evaluate_point, program), *scalars)
+        return traced(functools.partial(evaluate_point, program), inputs)
+
+
+def traced(
+    function: Callable[..., Any], inputs: jax.tree_util.PyTreeDef, dtype: Any = np.float32
+) -> tuple[Equations, jax.tree_util.PyTreeDef]:
+    """Return the equations of a function of scalars, and the structure of its outputs, for inputs of this structure."""
+    import jax
+
+    from dse.doors import recording
+
+    scalars = [jax.ShapeDtypeStruct((), dtype)] * inputs.num_leaves
+    return recording.trace(function, *jax.tree.unflatten(inputs, scalars))

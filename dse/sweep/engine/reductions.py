@@ -41,11 +41,22 @@ def summarise(
         _infinite_unless(_other_groups(any_feasible, group), least)
         for (group, _), least in zip(owners, group_best, strict=True)
     ]
+
+    def inner_best(number: int) -> Array:
+        """Return [objective, inner index of group ``number``] the least scores along everything else."""
+        minima = []
+        for (group, row), least in zip(owners, group_best, strict=True):
+            if group == number:
+                score = _infinite_unless(_other_groups(any_feasible, group), scores[group][row])
+            else:
+                others_best = _infinite_unless(_other_groups(any_feasible, group, number), least)
+                score = jnp.where(is_feasible[number], others_best[None, None], jnp.inf)
+            minima.append(score.min(axis=2).reshape(-1))
+        return jnp.stack(minima)
+
     candidates = _candidates(scores, best, any_feasible, pivots, owners)
-    inner_best = tuple(
-        _inner_best(number, scores, is_feasible, any_feasible, group_best, owners) for number in range(len(scores))
-    )
-    return jnp.stack(best), inner_best, candidates, _counts(scores, reasons, feasible_bit)
+    inner_bests = tuple(inner_best(number) for number in range(len(scores)))
+    return jnp.stack(best), inner_bests, candidates, _counts(scores, reasons, feasible_bit)
 
 
 #: The inner axes of [first factor, second factor, outer]. Sums and minima along these come first: they are of whole
@@ -63,29 +74,6 @@ def _infinite_unless(conditions: Sequence[Array], value: Array) -> Array:
     for condition in conditions:
         value = jnp.where(condition.reshape(*[1] * (value.ndim - 1), -1), value, jnp.inf)
     return value
-
-
-def _inner_best(
-    number: int,
-    scores: Sequence[Array],
-    is_feasible: Sequence[Array],
-    any_feasible: Sequence[Array],
-    group_best: Sequence[Array],
-    owners: Owners,
-) -> Array:
-    """Return [objective, inner index of group ``number``] the least scores along everything else."""
-    minima = []
-    for (group, row), best in zip(owners, group_best, strict=True):
-        if group == number:
-            score = _infinite_unless(_other_groups(any_feasible, group), scores[group][row])
-        else:
-            score = jnp.where(
-                is_feasible[number],
-                _infinite_unless(_other_groups(any_feasible, group, number), best)[None, None],
-                jnp.inf,
-            )
-        minima.append(score.min(axis=2).reshape(-1))
-    return jnp.stack(minima)
 
 
 def _candidates(
@@ -116,7 +104,9 @@ def count_below(
     """
     n = thresholds.shape[1]
     triples = jnp.pad(thresholds, [(0, 0), (0, -n % 3)]).reshape(len(thresholds), -1, 3)
-    n_feasible = [_count_per_outer(reason == feasible_bit) for reason in reasons] if len(reasons) > 1 else []
+    n_feasible = (
+        [(r == feasible_bit).sum(axis=_INNER_AXES, dtype=jnp.int32) for r in reasons] if len(reasons) > 1 else []
+    )
     counts_by_objective = []
     for (group, row), of_objective in zip(owners, triples, strict=True):
         other_counts = _other_groups(n_feasible, group)
@@ -146,11 +136,6 @@ def _unpacked(packed: Array) -> list[Array]:
     """
     sums = packed.sum(axis=0, dtype=jnp.int32)
     return [(sums >> offset & 1023).sum(axis=0, dtype=jnp.int32) for offset in _BIT_OFFSETS]
-
-
-def _count_per_outer(flags: Array) -> Array:
-    """Return [outer] the number of flags [first factor, second factor, outer] that are set."""
-    return flags.sum(axis=_INNER_AXES, dtype=jnp.int32)
 
 
 def _totals(factors: Sequence[Array]) -> Array:

@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 
 from dse.doors import Equations
-from dse.doors.equations import Atom, Constant, Equation
+from dse.doors.equations import Atom, Constant
 from dse.sweep.engine.nesting import FIRST, OUTER, SECOND, Inner, Nest
 from dse.sweep.engine.point import Program, equations_of
 from dse.sweep.engine.scores import Output
@@ -58,13 +58,101 @@ class StagedProgram:
         """Variable → its array axes, a sum of OUTER, FIRST and SECOND."""
         axes_by_variable = dict(enumerate(self.input_axes))
         for equation in self.equations.equations:
-            axes = _union(axes_by_variable[i] for i in equation.inputs if isinstance(i, int))
+            input_axes = (axes_by_variable[i] for i in equation.inputs if isinstance(i, int))
+            axes = functools.reduce(operator.or_, input_axes, 0)
             axes_by_variable |= dict.fromkeys(equation.outputs, axes)
         return axes_by_variable
 
     def axes_of(self, atom: Atom) -> int:
         """Return the array axes of a variable, 0 for a constant."""
         return 0 if isinstance(atom, Constant) else self.axes_by_variable[atom]
+
+    @property
+    def _has_effects(self) -> bool:
+        """True where an equation does more than compute its outputs, such as a callback: then all are one stage."""
+        return any(equation.has_effect for equation in self.equations.equations)
+
+    def output_stages(self, outputs: Sequence[Atom]) -> ProgramStages:
+        """Return stages that compute all outputs, each along the array axes on which it depends."""
+        variables = {atom for atom in outputs if isinstance(atom, int)}
+        if self._has_effects:
+            return ProgramStages((self._stage(_STAGE_AXES[-1], _STAGE_AXES, variables),))
+        return ProgramStages(self._table_stages(_STAGE_AXES, variables))
+
+    def score_stages(self, outputs: ScoreOutputs, inner: Inner) -> ProgramStages:
+        """Return stages and groups of scores: one group, or one for each factor where ``inner`` is separable."""
+        all_axes = OUTER | (FIRST if inner.first else 0) | (SECOND if inner.second else 0)
+        group_axes = (OUTER | FIRST, OUTER | SECOND) if inner.separable else (all_axes,)
+
+        def group_of(atom: Atom) -> int:
+            """Return the number of the first group with all array axes of an atom."""
+            return next(number for number, axes in enumerate(group_axes) if not self.axes_of(atom) & ~axes)
+
+        groups = []
+        for number, axes in enumerate(group_axes):
+            reasons, objectives = (tuple(i for i, a in enumerate(atoms) if group_of(a) == number) for atoms in outputs)
+            atoms = (*(outputs.reasons[i] for i in reasons), *(outputs.objectives[i] for i in objectives))
+            variables = {atom for atom in atoms if isinstance(atom, int)}
+            stage = self._stage(axes, _STAGE_AXES if self._has_effects else (axes,), variables)
+            groups.append(ScoreGroup(stage, objectives, reasons))
+        table_axes = [axes for axes in _STAGE_AXES if all(axes != of and not axes & ~of for of in group_axes)]
+        table_outputs = {i for group in groups for i in group.stage.inputs}
+        return ProgramStages(self._table_stages(table_axes, table_outputs), tuple(groups))
+
+    def _stage(self, axes: int, computed_axes: Sequence[int], outputs: Iterable[int]) -> ProgramStage:
+        """Return a stage with these outputs that computes variables of ``computed_axes`` and takes all others."""
+
+        def is_computed(variable: int) -> bool:
+            return not variable < self.equations.n_inputs and self.axes_by_variable[variable] | OUTER in computed_axes
+
+        outputs = sorted(outputs)
+        pending = {i for i in outputs if is_computed(i)}
+        inputs, n_equations = set(outputs) - pending, 0
+        for equation in reversed(self.equations.equations):
+            if equation.has_effect or pending.intersection(equation.outputs):
+                n_equations += 1
+                for atom in equation.inputs:
+                    if isinstance(atom, int):
+                        (pending if is_computed(atom) else inputs).add(atom)
+        return ProgramStage(axes, tuple(sorted(inputs)), tuple(outputs), n_equations)
+
+    def _table_stages(self, axis_sets: Sequence[int], outputs: set[int]) -> tuple[ProgramStage, ...]:
+        """Return stages, one for each of ``axis_sets``, whose outputs are these and the inputs of later stages."""
+        stages = list[ProgramStage]()
+        for axes in reversed(axis_sets):
+            computed = (i for i in outputs if i >= self.equations.n_inputs)
+            if variables := {i for i in computed if self.axes_by_variable[i] | OUTER == axes}:
+                stages.append(self._stage(axes, (axes,), variables))
+                outputs = outputs | set(stages[-1].inputs)
+        return tuple(stages[::-1])
+
+    def run(self, stage: ProgramStage, values: Sequence[Array], outputs: Sequence[Atom]) -> list[Any]:
+        """Return the values of ``outputs`` of a stage, each along its array axes.
+
+        Args:
+            stage: a stage of the program.
+            values: values of the stage's inputs, each along its array axes.
+            outputs: variables or constants that are returned.
+        """
+        equations = self.equations.part(stage.inputs, outputs)
+        axis_sets = [[self.axes_of(atom) for atom in atoms] for atoms in (stage.inputs, outputs)]
+
+        def function(*scalars: Any) -> list[Any]:
+            return equations.run(dict(zip(stage.inputs, scalars, strict=True)))
+
+        for axis in reversed(AXES):
+            in_axes, out_axes = ([0 if axes & axis else None for axes in of] for of in axis_sets)
+            if any(mapped == 0 for mapped in in_axes):
+                function = jax.vmap(function, tuple(in_axes), out_axes)
+        return function(*values)
+
+    def outputs(self, atoms: Sequence[Atom], structure: jax.tree_util.PyTreeDef) -> Outputs:
+        """Return the variables or constants of these outputs, with their array axes."""
+        sources = [
+            (None, np.asarray(atom.value), 0) if isinstance(atom, Constant) else (atom, None, self.axes_of(atom))
+            for atom in atoms
+        ]
+        return Outputs(tuple(sources), structure)
 
 
 class ProgramStage(NamedTuple):
@@ -115,15 +203,13 @@ def stage_program(program: Program, nest: Nest, structure: jax.tree_util.PyTreeD
 
 
 def score_outputs(program: Program, structure: jax.tree_util.PyTreeDef) -> ScoreOutputs:
-    """Return the terms of the infeasibility reason and the objectives of a program, as atoms of its equations."""
+    """Return the terms of the infeasibility reason and the objectives of a program, as atoms of its equations.
+
+    Terms are integers of different bits that add up to the reason.
+    """
     equations, structure_of_outputs = equations_of(program, structure)
     metrics, objectives = jax.tree.unflatten(structure_of_outputs, equations.outputs)
-    return ScoreOutputs(tuple(_terms(equations, metrics.infeasible_reason)), tuple(objectives))
-
-
-def _terms(equations: Equations, reason: Atom) -> list[Atom]:
-    """Return the atoms, integers of different bits, that add up to a reason."""
-    equation_by_output = _equation_by_output(equations)
+    equation_by_output = {output: equation for equation in equations.equations for output in equation.outputs}
 
     def terms(atom: Atom) -> list[Atom]:
         equation = None if isinstance(atom, Constant) else equation_by_output.get(atom)
@@ -131,130 +217,7 @@ def _terms(equations: Equations, reason: Atom) -> list[Atom]:
             return [atom]
         return [term for operand in equation.inputs for term in terms(operand)]
 
-    return terms(reason)
-
-
-def _union(bits: Iterable[int]) -> int:
-    """Return the bits that any of these has."""
-    return functools.reduce(operator.or_, bits, 0)
-
-
-def _equation_by_output(equations: Equations) -> dict[int, Equation]:
-    """Return variable → the equation that computes it."""
-    return {output: equation for equation in equations.equations for output in equation.outputs}
-
-
-def output_stages(staged_program: StagedProgram, outputs: Sequence[Atom]) -> ProgramStages:
-    """Return stages that compute all outputs, each along the array axes on which it depends."""
-    variables = {atom for atom in outputs if isinstance(atom, int)}
-    if _has_effects(staged_program.equations):
-        return ProgramStages((_stage(staged_program, _STAGE_AXES[-1], _STAGE_AXES, variables),))
-    return ProgramStages(_table_stages(staged_program, _STAGE_AXES, variables))
-
-
-def score_stages(staged_program: StagedProgram, outputs: ScoreOutputs, inner: Inner) -> ProgramStages:
-    """Return stages and groups of scores: one group, or one for each factor where ``inner`` is separable."""
-    all_axes = OUTER | (FIRST if inner.first else 0) | (SECOND if inner.second else 0)
-    group_axes = (OUTER | FIRST, OUTER | SECOND) if inner.separable else (all_axes,)
-    is_one_stage = _has_effects(staged_program.equations)
-    table_axes = [
-        axes
-        for axes in _STAGE_AXES
-        if all(axes != allowed_axes and not axes & ~allowed_axes for allowed_axes in group_axes)
-    ]
-    groups = []
-    for group_number, axes in enumerate(group_axes):
-
-        def select_group(atoms: Sequence[Atom], number: int = group_number) -> tuple[int, ...]:
-            """Return the indices of the atoms in this group: the first group with all their array axes."""
-            first_groups = (
-                next(j for j, allowed_axes in enumerate(group_axes) if not staged_program.axes_of(atom) & ~allowed_axes)
-                for atom in atoms
-            )
-            return tuple(i for i, group in enumerate(first_groups) if group == number)
-
-        reasons, objectives = select_group(outputs.reasons), select_group(outputs.objectives)
-        group_outputs = (*(outputs.reasons[i] for i in reasons), *(outputs.objectives[i] for i in objectives))
-        atoms = {atom for atom in group_outputs if isinstance(atom, int)}
-        stage = _stage(staged_program, axes, _STAGE_AXES if is_one_stage else (axes,), atoms)
-        groups.append(ScoreGroup(stage, objectives, reasons))
-    table_outputs = {i for group in groups for i in group.stage.inputs}
-    return ProgramStages(_table_stages(staged_program, table_axes, table_outputs), tuple(groups))
-
-
-def _has_effects(equations: Equations) -> bool:
-    """Return True where an equation does more than compute its outputs, such as a callback."""
-    return any(equation.has_effect for equation in equations.equations)
-
-
-def _stage(
-    staged_program: StagedProgram, axes: int, computed_axes: Sequence[int], outputs: Iterable[int]
-) -> ProgramStage:
-    """Return a stage with these outputs that computes variables of ``computed_axes`` and takes all others as inputs."""
-
-    def is_computed(variable: int) -> bool:
-        return (
-            variable >= staged_program.equations.n_inputs
-            and staged_program.axes_by_variable[variable] | OUTER in computed_axes
-        )
-
-    outputs = sorted(outputs)
-    pending = {i for i in outputs if is_computed(i)}
-    inputs, n_equations = set(outputs) - pending, 0
-    for equation in reversed(staged_program.equations.equations):
-        if equation.has_effect or pending.intersection(equation.outputs):
-            n_equations += 1
-            for atom in equation.inputs:
-                if isinstance(atom, int):
-                    (pending if is_computed(atom) else inputs).add(atom)
-    return ProgramStage(axes, tuple(sorted(inputs)), tuple(outputs), n_equations)
-
-
-def _table_stages(
-    staged_program: StagedProgram, axis_sets: Sequence[int], outputs: set[int]
-) -> tuple[ProgramStage, ...]:
-    """Return stages, one for each of ``axis_sets``, whose outputs are these and the inputs of later stages."""
-    stages = list[ProgramStage]()
-    for axes in reversed(axis_sets):
-        variables = {
-            i
-            for i in outputs
-            if i >= staged_program.equations.n_inputs and staged_program.axes_by_variable[i] | OUTER == axes
-        }
-        if variables:
-            stages.append(_stage(staged_program, axes, (axes,), variables))
-            outputs = outputs | set(stages[-1].inputs)
-    return tuple(stages[::-1])
-
-
-def run_stage(
-    staged_program: StagedProgram, stage: ProgramStage, values: Sequence[Array], outputs: Sequence[Atom]
-) -> list[Any]:
-    """Return the values of ``outputs`` of a stage, each along its array axes.
-
-    Args:
-        staged_program: the program.
-        stage: a stage of it.
-        values: values of the stage's inputs, each along its array axes.
-        outputs: variables or constants that are returned.
-    """
-    equations, input_axes = (
-        staged_program.equations.part(stage.inputs, outputs),
-        [staged_program.axes_of(i) for i in stage.inputs],
-    )
-
-    def function(*scalars: Any) -> list[Any]:
-        return equations.run(dict(zip(stage.inputs, scalars, strict=True)))
-
-    output_axes = [staged_program.axes_of(atom) for atom in outputs]
-    for axis in reversed(AXES):
-        if any(value_axes & axis for value_axes in input_axes):
-            vmap_axes = [
-                [0 if value_axes & axis else None for value_axes in axis_sets]
-                for axis_sets in (input_axes, output_axes)
-            ]
-            function = jax.vmap(function, tuple(vmap_axes[0]), vmap_axes[1])
-    return function(*values)
+    return ScoreOutputs(tuple(terms(metrics.infeasible_reason)), tuple(objectives))
 
 
 def expand_axes(value: Any, value_axes: int) -> Array:
@@ -284,14 +247,3 @@ class Outputs(NamedTuple):
             sizes = (size if value_axes & bit else 1 for size, bit in zip(shape, AXES, strict=True))
             outputs.append(Output(constant if variable is None else values[variable], tuple(sizes)))
         return jax.tree.unflatten(self.structure, outputs)
-
-
-def output_sources(
-    staged_program: StagedProgram, outputs: Sequence[Atom], structure: jax.tree_util.PyTreeDef
-) -> Outputs:
-    """Return the variables or constants of these outputs, with their array axes."""
-    sources = [
-        (None, np.asarray(atom.value), 0) if isinstance(atom, Constant) else (atom, None, staged_program.axes_of(atom))
-        for atom in outputs
-    ]
-    return Outputs(tuple(sources), structure)

@@ -37,7 +37,10 @@ def device_tables(nest: Nest, paths: Container[str]) -> Tables:
     first, second = (nest.columns_along(axes) for axes in (nest.inner.first, nest.inner.second))
     host: dict[str, Any] = dict(
         base=nest.grid.base,
-        outer=tuple(_padded_columns(columns, paths) for columns in nest.outer_columns()),
+        outer=tuple(
+            {path: _padded(column).astype(np.float32) for path, column in columns.items() if path in paths}
+            for columns in nest.outer_columns()
+        ),
         first={path: values.astype(np.float32) for path, values in first.items()},
         second={path: values.astype(np.float32) for path, values in second.items()},
         radices=np.array(nest.outer_shape, np.int32),
@@ -64,8 +67,3 @@ def _padded(column: np.ndarray) -> np.ndarray:
     """Return a table padded with its last row to a power of two rows, at least 1024 unless it has few."""
     extra = max(1 << (len(column) - 1).bit_length(), MIN_TABLE_ROWS if len(column) > FEW_ROWS else 1) - len(column)
     return np.pad(column, [(0, extra)] + [(0, 0)] * (column.ndim - 1), mode="edge")
-
-
-def _padded_columns(columns: dict[str, np.ndarray], paths: Container[str]) -> dict[str, np.ndarray]:
-    """Return the columns whose leaf is in ``paths``, padded, in float32."""
-    return {path: _padded(column).astype(np.float32) for path, column in columns.items() if path in paths}

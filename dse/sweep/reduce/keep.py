@@ -10,12 +10,13 @@ Counts by reason, minima by axis and histograms are of all designs, in every mod
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.doors import Study
+from dse.errors import InputError
 from dse.spec.output import Keep
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, SweepEngine
 from dse.sweep.engine.nesting import Nest
@@ -48,6 +49,75 @@ class BlockResult(NamedTuple):
     histogram: np.ndarray  #: [objective, bin] int64: feasible designs of the block
 
 
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return designs of several results, along the last axis, one after the other."""
+    return np.concatenate(arrays, axis=-1)
+
+
+def _added(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the sums of numbers of designs."""
+    total: np.ndarray = np.sum(arrays, axis=0)
+    return total
+
+
+def _equal_edges(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the edges of bins that all results have; InputError where they differ."""
+    if any(not np.array_equal(array, arrays[0]) for array in arrays):
+        raise InputError(
+            "output.histogram",
+            "parts whose bins have different edges",
+            "parts computed on processors of one kind",
+            "run the sweep again on one machine, or without a histogram",
+        )
+    return arrays[0]
+
+
+#: Field of a result → the function that merges it from those of blocks or chunks, in order.
+_MERGES: dict[str, Callable[[Sequence[np.ndarray]], np.ndarray]] = {
+    **dict.fromkeys(("index", "values", "scores"), _joined),
+    "counts": _added,
+    "best_scores": np.minimum.reduce,
+    "edges": _equal_edges,
+    "histogram": _added,
+}
+
+
+def merge_results(results: Sequence[BlockResult]) -> BlockResult:
+    """Return the result of a block or a sweep from those of its chunks or blocks, in order."""
+    if len(results) == 1:
+        return results[0]
+    return BlockResult(**{name: merge([getattr(r, name) for r in results]) for name, merge in _MERGES.items()})
+
+
+class _Structure(NamedTuple):
+    """The designs of one structure within a sweep, which follow those of the structure before it."""
+
+    engine: SweepEngine
+    nest: Nest  #: in which lines are counted: of all outputs, or else of scores
+    first: int  #: outer index of the grid at which they begin
+
+
+def _structures(engine: SweepEngine, keep: Keep) -> list[_Structure]:
+    """Return the structures of a sweep in their order."""
+    structures, first = list[_Structure](), 0
+    for member_engine in engine.structure_engines:
+        is_full = _evaluates_all(keep)
+        nest = member_engine.full_nest if is_full else member_engine.score_nest(by_point=keep.mode == "best")
+        structures.append(_Structure(member_engine, nest, first))
+        first += member_engine.grid.n_outer
+    return structures
+
+
+def _evaluates_all(keep: Keep) -> bool:
+    """Return True where all metrics of every design are computed: ``all`` and ``feasible``."""
+    return keep.mode in ("all", "feasible")
+
+
+def _chunk(keep: Keep) -> int:
+    """Return the number of designs of a chunk."""
+    return CHUNK_FULL if _evaluates_all(keep) else CHUNK_SCORES
+
+
 def block_ranges(engine: SweepEngine, keep: Keep) -> list[range]:
     """Return the blocks of a sweep, whole lines each, as ranges of the grid's outer indices.
 
@@ -58,18 +128,13 @@ def block_ranges(engine: SweepEngine, keep: Keep) -> list[range]:
     Returns:
         Contiguous ranges of the grid's outer indices; those of each structure follow those of the one before it.
     """
-    block_ranges, offset = list[range](), 0
-    for member_engine in engine.structure_engines:
-        nest = _nest(member_engine, keep)
-        step = (
-            member_engine.lines(nest, CHUNK_FULL)
-            if _evaluates_all(keep)
-            else member_engine.lines(nest, CHUNK_SCORES) * _CHUNKS_PER_BLOCK
-        )
-        total, step = offset + member_engine.grid.n_outer, step * nest.points_per_line
-        block_ranges += [range(start, min(start + step, total)) for start in range(offset, total, step)]
-        offset = total
-    return block_ranges
+    blocks = list[range]()
+    n_chunks = 1 if _evaluates_all(keep) else _CHUNKS_PER_BLOCK
+    for member_engine, nest, first in _structures(engine, keep):
+        step = member_engine.lines(nest, _chunk(keep)) * n_chunks * nest.points_per_line
+        stop = first + member_engine.grid.n_outer
+        blocks += [range(start, min(start + step, stop)) for start in range(first, stop, step)]
+    return blocks
 
 
 def share_range(engine: SweepEngine, keep: Keep, number: int, n_shares: int) -> range:
@@ -77,92 +142,63 @@ def share_range(engine: SweepEngine, keep: Keep, number: int, n_shares: int) -> 
 
     Shares have numbers of designs as equal as whole lines allow; none is empty while there are enough lines.
     """
-    lines, stop = _SweepLines(engine, keep), 0
+    structures, stop = _structures(engine, keep), 0
+    n_lines = sum(nest.n_lines for _, nest, _ in structures)
+
+    def outer(line: int) -> int:
+        """Return the outer index of the grid at which a line of the sweep begins."""
+        start = 0
+        for _, nest, _ in structures:
+            local_line = min(line, nest.n_lines)
+            start, line = start + local_line * nest.points_per_line, line - local_line
+        return start
+
+    def designs_before(line: int) -> int:
+        return _designs_before(structures, outer(line))
+
     for i in range(1, number + 1):
-        first, ideal = stop, lines.nearest(engine.grid.n_designs * i // n_shares)
-        stop = min(max(ideal, first + 1), min(lines.count, i + max(lines.count - n_shares, 0)))
-    return range(lines.outer(first), lines.outer(stop))
+        first, target = stop, engine.grid.n_designs * i // n_shares
+        next_line = bisect.bisect_left(range(n_lines), target, key=designs_before)
+        distances = {line: abs(designs_before(line) - target) for line in range(max(next_line - 1, 0), next_line + 1)}
+        nearest = min(distances, key=distances.__getitem__)
+        stop = min(max(nearest, first + 1), min(n_lines, i + max(n_lines - n_shares, 0)))
+    return range(outer(first), outer(stop))
 
 
 def count_chunks(engine: SweepEngine, keep: Keep) -> int:
     """Return the number of chunks of a sweep; a share that is shorter than a chunk takes as long as one."""
-    nests = [(member_engine, _nest(member_engine, keep)) for member_engine in engine.structure_engines]
     return sum(
-        -(-nest.n_lines // member_engine.lines(nest, CHUNK_FULL if _evaluates_all(keep) else CHUNK_SCORES))
-        for member_engine, nest in nests
+        -(-nest.n_lines // member_engine.lines(nest, _chunk(keep)))
+        for member_engine, nest, _ in _structures(engine, keep)
     )
 
 
 def designs_in(engine: SweepEngine, keep: Keep, block: range) -> int:
     """Return the number of designs of a block."""
-    return _designs_before(engine, keep, block.stop) - _designs_before(engine, keep, block.start)
+    structures = _structures(engine, keep)
+    return _designs_before(structures, block.stop) - _designs_before(structures, block.start)
 
 
-def _designs_before(engine: SweepEngine, keep: Keep, outer: int) -> int:
+def _designs_before(structures: list[_Structure], outer: int) -> int:
     """Return the number of designs before an outer index of the grid at which a line begins."""
     count = 0
-    for member_engine in engine.structure_engines:
-        points_per_line, local_outer = (
-            _nest(member_engine, keep).points_per_line,
-            min(outer, member_engine.grid.n_outer),
-        )
-        count, outer = (
-            count + member_engine.grid.first_design(local_outer // points_per_line) * points_per_line,
-            outer - local_outer,
-        )
+    for engine, nest, first in structures:
+        rows = min(max(outer - first, 0), engine.grid.n_outer)
+        count += engine.grid.first_design(rows // nest.points_per_line) * nest.points_per_line
     return count
-
-
-class _SweepLines:
-    """The lines of a sweep, those of each structure after those of the one before it."""
-
-    def __init__(self, engine: SweepEngine, keep: Keep) -> None:
-        self._engine, self._keep = engine, keep
-        self._nests = [_nest(member_engine, keep) for member_engine in engine.structure_engines]
-        self.count = sum(nest.n_lines for nest in self._nests)
-
-    def outer(self, line: int) -> int:
-        """Return the outer index of the grid at which a line begins."""
-        start = 0
-        for nest in self._nests:
-            local_line = min(line, nest.n_lines)
-            start, line = start + local_line * nest.points_per_line, line - local_line
-        return start
-
-    def nearest(self, designs: int) -> int:
-        """Return the line before which the number of designs is nearest to ``designs``."""
-        next_line = bisect.bisect_left(range(self.count), designs, key=self._designs)
-        candidates = [line for line in (next_line - 1, next_line) if line >= 0]
-        return min(candidates, key=lambda line: abs(self._designs(line) - designs))
-
-    def _designs(self, line: int) -> int:
-        """Return the number of designs before a line."""
-        return _designs_before(self._engine, self._keep, self.outer(line))
-
-
-def _nest(engine: SweepEngine, keep: Keep) -> Nest:
-    """Return the nest in which a structure's lines are counted: of all outputs, or else of scores."""
-    return engine.full_nest if _evaluates_all(keep) else engine.score_nest(by_point=keep.mode == "best")
-
-
-def _evaluates_all(keep: Keep) -> bool:
-    """Return True where all metrics of every design are computed: ``all`` and ``feasible``."""
-    return keep.mode in ("all", "feasible")
 
 
 def block_results(engine: SweepEngine, keep: Keep, block_ranges: list[range]) -> Iterator[BlockResult]:
     """Yield the result of each block, ascending, while the device works on the next one."""
     bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
     edges = overviews.edges(engine, bins) if bins and block_ranges else np.empty((n_objectives, 0), np.float32)
-    offset = 0
-    for number, member_engine in enumerate(engine.structure_engines):
-        local_blocks = [block for block in block_ranges if offset <= block.start < offset + member_engine.grid.n_outer]
-        if local_blocks:
-            results = _member_results(
-                member_engine, keep, [range(block.start - offset, block.stop - offset) for block in local_blocks], edges
-            )
-            yield from (_to_sweep(engine.grid, number, result) for result in results)
-        offset += member_engine.grid.n_outer
+    for number, (member_engine, nest, first) in enumerate(_structures(engine, keep)):
+        stop = first + member_engine.grid.n_outer
+        blocks = [
+            range(block.start - first, block.stop - first) for block in block_ranges if first <= block.start < stop
+        ]
+        results = (_full_results if _evaluates_all(keep) else _winner_results)(member_engine, nest, keep, blocks, edges)
+        yield from (_to_sweep(engine.grid, number, result) for result in results)
 
 
 def _to_sweep(sweep_grid: Grid, number: int, result: BlockResult) -> BlockResult:
@@ -176,43 +212,22 @@ def _to_sweep(sweep_grid: Grid, number: int, result: BlockResult) -> BlockResult
     )
 
 
-def _member_results(
-    engine: SweepEngine, keep: Keep, block_ranges: list[range], edges: np.ndarray
+def _full_results(
+    engine: SweepEngine, nest: Nest, keep: Keep, blocks: list[range], edges: np.ndarray
 ) -> Iterator[BlockResult]:
-    """Yield :func:`block_results` of blocks of one structure, in its grid's outer indices, with these edges of bins."""
-    if not _evaluates_all(keep):
-        yield from (_winner_result(engine, keep, block, edges) for block in block_ranges)
-        return
-    n_lines = engine.dispatch_lines(engine.full_nest, CHUNK_FULL)
-    chunks = [chunk for block in block_ranges for chunk in _chunk_ranges(block, n_lines)]
-    ends, chunk_results = {block.stop for block in block_ranges}, list[BlockResult]()
+    """Yield the results of blocks of one structure all of whose metrics are computed."""
+    length = engine.lines(nest, CHUNK_FULL, dispatched=True)
+    starts = ((block, start) for block in blocks for start in range(block.start, block.stop, length))
+    chunks = [range(start, min(start + length, block.stop)) for block, start in starts]
+    ends, chunk_results = {block.stop for block in blocks}, list[BlockResult]()
     dispatched = None
     for chunk, next_chunk in zip(chunks, [*chunks[1:], None], strict=True):
-        outputs = dispatched or engine.full(chunk.start, n_lines)
-        dispatched = engine.full(next_chunk.start, n_lines) if next_chunk else None
-        chunk_results.append(_mapping_results(engine.full_nest, keep, chunk, edges, *outputs))
+        outputs = dispatched or engine.full(chunk.start, length)
+        dispatched = engine.full(next_chunk.start, length) if next_chunk else None
+        chunk_results.append(_mapping_results(nest, keep, chunk, edges, *outputs))
         if chunk.stop in ends:
-            yield _merge_results(chunk_results)
+            yield merge_results(chunk_results)
             chunk_results = []
-
-
-def _chunk_ranges(block: range, length: int) -> list[range]:
-    """Return a block divided into ranges of at most ``length`` lines, one dispatch each."""
-    return [range(start, min(start + length, block.stop)) for start in range(block.start, block.stop, length)]
-
-
-def _merge_results(results: list[BlockResult]) -> BlockResult:
-    """Return the result of a block from those of its chunks, in order."""
-    if len(results) == 1:
-        return results[0]
-    index, values, scores = (
-        np.concatenate([getattr(result, name) for result in results], axis=-1) for name in ("index", "values", "scores")
-    )
-    counts, histogram = (
-        np.sum([getattr(result, name) for result in results], axis=0) for name in ("counts", "histogram")
-    )
-    best_scores = np.min([result.best_scores for result in results], axis=0)
-    return BlockResult(index, values, scores, counts, best_scores, results[0].edges, histogram)
 
 
 def _mapping_results(
@@ -227,18 +242,17 @@ def _mapping_results(
         point * nest.n_mask_rows + mask_row - nest.line_start(block.start), inner, nest.factor_sizes
     )
     reason = metrics.infeasible_reason.select(design_indices)
-    scores = _feasible_scores(objectives, design_indices, reason)
-    counts = count_on_host(reason, np.isfinite(scores).all(axis=0), grid.spec.study)
+    values = _gather(objectives, design_indices)
+    scores = np.where((reason == 0) & np.isfinite(values), values, np.float32(np.inf))
+    is_ranked = np.asarray(np.isfinite(scores).all(axis=0))
+    counts = count_on_host(reason, is_ranked, grid.spec.study)
     best_scores = _best_scores(nest, block, design_indices.outer * nest.n_inner + inner, scores)
     reduced = counts, best_scores, edges, _histogram(grid, scores, edges)
     index = grid.first_design(block.start) + np.arange(len(mask_row))
     if keep.mode == "feasible":
         is_feasible = reason == 0
-        design_indices, index, scores = (
-            DesignIndices(design_indices.outer[is_feasible], inner[is_feasible], nest.factor_sizes),
-            index[is_feasible],
-            scores[:, is_feasible],
-        )
+        design_indices = DesignIndices(design_indices.outer[is_feasible], inner[is_feasible], nest.factor_sizes)
+        index, scores = index[is_feasible], scores[:, is_feasible]
     return BlockResult(index, _gather(tree_leaves(metrics), design_indices), scores, *reduced)
 
 
@@ -248,12 +262,6 @@ def _gather(outputs: Sequence[Output], design_indices: DesignIndices) -> np.ndar
     for row, output in zip(values, outputs, strict=True):
         row[:] = output.select(design_indices)
     return values
-
-
-def _feasible_scores(objectives: tuple[Output, ...], design_indices: DesignIndices, reason: np.ndarray) -> np.ndarray:
-    """Return [objective, design] scores, infinite for infeasible designs and values that are no finite number."""
-    values = _gather(objectives, design_indices)
-    return np.where((reason == 0) & np.isfinite(values), values, np.float32(np.inf))
 
 
 def _best_scores(nest: Nest, block: range, flat_index: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -284,9 +292,16 @@ def no_counts(study: Study) -> np.ndarray:
 # --- winners ----------------------------------------------------------------------------------------------
 
 
-def _winner_result(engine: SweepEngine, keep: Keep, block: range, edges: np.ndarray) -> BlockResult:
+def _winner_results(
+    engine: SweepEngine, nest: Nest, keep: Keep, blocks: list[range], edges: np.ndarray
+) -> Iterator[BlockResult]:
+    """Yield the results of blocks of one structure of which winners are kept."""
+    yield from (_winner_result(engine, nest, keep, block, edges) for block in blocks)
+
+
+def _winner_result(engine: SweepEngine, nest: Nest, keep: Keep, block: range, edges: np.ndarray) -> BlockResult:
     """Return the result of a block that keeps winners, ascending by index, with all their metrics."""
-    nest, objectives = _nest(engine, keep), engine.program.objectives
+    objectives = engine.program.objectives
     length = engine.dispatch_length(nest, CHUNK_SCORES)
     winners = Winners(np.empty(0, np.int64), np.empty((len(objectives), 0), np.float32))
     counts, minima = no_counts(engine.program.study), Minima(nest, len(objectives))
@@ -304,12 +319,8 @@ def _winner_result(engine: SweepEngine, keep: Keep, block: range, edges: np.ndar
         if next_start is not None:
             dispatched.append(dispatch(next_start))
         counts += np.asarray(chunk_scores.counts)
-        minima.add(
-            start,
-            min(length, stop - start),
-            np.asarray(chunk_scores.outer_best),
-            [*map(np.asarray, chunk_scores.inner_best)],
-        )
+        inner_best = [*map(np.asarray, chunk_scores.inner_best)]
+        minima.add(start, min(length, stop - start), np.asarray(chunk_scores.outer_best), inner_best)
         if chunk_scores.below is not None:
             n_below += np.asarray(chunk_scores.below)
         for challengers in _challengers(engine, nest, keep, winners, chunk_scores, start):
@@ -339,39 +350,31 @@ def _challengers(
     Of a front each group is that of the winners so far and some more, and outer indices spread over it come first:
     their designs rule out most of the others.
     """
+
+    def winners_at(rows: np.ndarray) -> Winners:
+        """Return the designs that may win among those of the outer indices ``rows``, counted from ``start``."""
+        scores = engine.inner_scores(nest, chunk_scores, rows)
+        flat_index = np.flatnonzero(_may_win(keep, winners, scores.reshape(len(scores), -1)))
+        row_index, inner = np.divmod(flat_index, nest.n_inner)
+        return Winners(nest.design_index(start + rows[row_index], inner), scores[:, row_index, inner])
+
     candidates = np.asarray(chunk_scores.candidates)
     outer_best = np.asarray(chunk_scores.outer_best)
     if keep.mode == "top" and len(winners.index) >= keep.count:
         candidates = candidates & (outer_best[0] <= winners.scores[0].max())
     rows = np.flatnonzero(candidates)
-    if not len(rows):
-        return
     if keep.mode == "best":  # one outer index for each point and mask row, of which the best design
         rows = rows[ties_of_best((start + rows) // nest.n_mask_rows, outer_best[0, rows])]
     if keep.mode != "pareto":
-        yield _winners_at(engine, nest, keep, winners, chunk_scores, start, rows)
+        if len(rows):
+            yield winners_at(rows)
         return
     rows = rows[np.argsort(outer_best[0, rows], kind="stable")]
-    while len(rows):
-        rows = rows[~dominated(winners.scores, outer_best[:, rows])]
-        if not len(rows):
-            return
+    while len(rows := rows[~dominated(winners.scores, outer_best[:, rows])]):
         batch = np.unique(np.linspace(0, len(rows) - 1, min(_MAX_EXPANDED, len(rows))).astype(int))
-        winners = best_of(
-            engine.grid, keep, winners, _winners_at(engine, nest, keep, winners, chunk_scores, start, rows[batch])
-        )
+        winners = best_of(engine.grid, keep, winners, winners_at(rows[batch]))
         yield winners
         rows = np.delete(rows, batch)
-
-
-def _winners_at(
-    engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, chunk_scores: Scores, start: int, rows: np.ndarray
-) -> Winners:
-    """Return the designs that may win among those of the outer indices ``rows``, counted from ``start``."""
-    scores = engine.inner_scores(nest, chunk_scores, rows)
-    flat_index = np.flatnonzero(_may_win(keep, winners, scores.reshape(len(scores), -1)))
-    row_index, inner = np.divmod(flat_index, nest.n_inner)
-    return Winners(nest.design_index(start + rows[row_index], inner), scores[:, row_index, inner])
 
 
 def _may_win(keep: Keep, winners: Winners, scores: np.ndarray) -> np.ndarray:

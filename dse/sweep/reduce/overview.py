@@ -34,11 +34,6 @@ def axes_of(grid: Grid) -> list[tuple[Axis, np.ndarray]]:
     return dimensions + [(axis, np.unique(_mapping_part(grid, axis)[1])) for axis in grid.mapping_axes]
 
 
-def n_axis_values(grid: Grid) -> int:
-    """Return the number of values of all axes together."""
-    return sum(len(values) for _, values in axes_of(grid))
-
-
 def _mapping_part(grid: Grid, axis: Axis) -> tuple[str, np.ndarray]:
     """Return ("rows", "columns" or "all" of the table; values along these) of a part of the mapping."""
     if axis.key in grid.table.degrees:
@@ -109,7 +104,9 @@ class Minima:
             shape = self._nest.axis_sizes(axes)
             empty = np.full((self._n_objectives, math.prod(shape)), np.inf, np.float32)
             values = self._inner[number] if self._inner else empty
-            minima_by_axis |= dict(zip(axes, _by_axis(values, shape), strict=True))
+            product, all_axes = values.reshape(len(values), *shape), range(1, len(shape) + 1)
+            for i, axis in zip(all_axes, axes, strict=True):
+                minima_by_axis[axis] = product.min(axis=tuple(other for other in all_axes if other != i))
         return minima_by_axis
 
 
@@ -166,13 +163,6 @@ def outer_and_inner_minima(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return values.min(axis=1), values.min(axis=2)
     columns = [values[:, :, i] for i in range(values.shape[2])]
     return np.stack([column.min(axis=1) for column in columns], axis=1), functools.reduce(np.minimum, columns)
-
-
-def _by_axis(values: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
-    """Return, for each axis of a product of this shape, [objective, value] minima of [objective, index]."""
-    product = values.reshape(len(values), *shape)
-    axes = range(1, product.ndim)
-    return [product.min(axis=tuple(other for other in axes if other != axis)) for axis in axes]
 
 
 def _by_value(best_scores: np.ndarray, code: np.ndarray, count: int) -> np.ndarray:

@@ -45,8 +45,7 @@ def best_of(grid: Grid, keep: Keep, *groups: Winners) -> Winners:
     if keep.mode == "top":
         chosen = np.lexsort((index, scores[0]))[: keep.count]
     elif keep.mode == "best":
-        order = np.argsort(index)
-        chosen = order[_first_best(index[order] // grid.table.n_mappings, scores[0, order])]
+        chosen = best_of_each(index // grid.table.n_mappings, scores[0], index)
     else:
         chosen = pareto_front(scores, index)
     return Winners(index[chosen], scores[:, chosen])
@@ -61,9 +60,9 @@ def ties_of_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
     return np.flatnonzero(score == np.repeat(best, np.diff(starts, append=len(group))))
 
 
-def _first_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Return by group, ascending, the index into ``score`` of its least one, the first of equals."""
-    order = np.lexsort((np.arange(len(group)), score, group))
+def best_of_each(group: np.ndarray, score: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Return by group, ascending, the position of its least score, of equals that with the lowest index."""
+    order = np.lexsort((index, score, group))
     return order[np.unique(group[order], return_index=True)[1]]
 
 

@@ -20,7 +20,7 @@ from dse.sweep.reduce.winners import pareto_front
 from dse.sweep.results import grouping, selecting, tables
 from dse.sweep.results.cautioned import with_cautions
 from dse.sweep.results.layout import OF_SEARCH, SINGLE
-from dse.sweep.results.ranking import expression_values, objectives_of
+from dse.sweep.results.ranking import expression_values, valid_objectives
 from dse.sweep.results.rows import DesignRows, is_metric
 from dse.sweep.results.singles import is_search, nothing_feasible
 from dse.sweep.results.specification import specification_of
@@ -319,9 +319,6 @@ _OF_SEARCHES = ("violation",)
 
 def _objectives(rows: DesignRows) -> list[str]:
     """Return the metrics that are objectives, or those of the study where these are fewer than two."""
-    try:
-        texts = [objective.expression.text for objective in objectives_of(rows.results)]
-    except InputError:  # of a specification that is no longer valid
-        texts = []
+    texts = (objective.expression.text for objective in valid_objectives(rows.results))
     names = [text for text in texts if text in rows.metrics]
     return names if len(names) > 1 else [*(rows.study.front_axes or (rows.study.objective, rows.study.memory))]

@@ -6,7 +6,10 @@ axis. A number that no name of an axis has is left out; where only some have it,
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +18,8 @@ from dse.designs import catalog
 from dse.spec import Axis
 from dse.spec.space import CATALOGUE_KEYS
 from dse.sweep.grid.grid import Grid, variable_name
-from dse.sweep.results.labelled import Variable
-from dse.sweep.results.labels import BOOLEAN
+from dse.sweep.results.labelled import Variable, numbers
+from dse.sweep.results.labels import BOOLEAN, along
 from dse.sweep.results.schema import DERIVED
 
 #: What a process is that nobody sells or has announced figures of: its energy and delay continue a trend.
@@ -40,32 +43,11 @@ class _Number(NamedTuple):
     factor: float = 1.0  #: from SI to ``units``
 
 
-#: Kind of the catalogue → the numbers of its entries.
-_NUMBERS = {
-    "workload": (_Number("parameters", "parameters_published", "1", "parameters of the model, as published"),),
-    "accelerator": (
-        _Number("year", "year", "1", "year of the accelerator"),
-        _Number("peak", "matrix_rate.bf16", "FLOP/s", "dense matrix peak of the accelerator, bf16"),
-        _Number("memory_bandwidth", "memory.bandwidth", "B/s", "memory bandwidth of the accelerator"),
-        _Number("memory_capacity", "memory.capacity", "B", "memory capacity of the accelerator"),
-        _Number("tdp", "tdp", "W", "power limit of the accelerator, as sold"),
-    ),
-    "node": (
-        _Number("nm", "generation", "nm", "logic node, by its name", 1e9),
-        _Number("year", "year", "1", "year of the logic node"),
-    ),
-    "memory": (
-        _Number("year", "year", "1", "year of the memory technology"),
-        _Number("bandwidth", "unit_bandwidth", "B/s", "bandwidth of a unit (stack, device) of the memory"),
-        _Number("capacity", "unit_capacity", "B", "capacity of a unit (stack, device) of the memory"),
-        _Number("energy", "unit_energy", "J/B", "energy of the memory per byte"),
-    ),
-    "network": (
-        _Number("rate", "bandwidth", "B/s", "bandwidth of a device and direction in the network"),
-        _Number("year", "year", "1", "year of the network"),
-        _Number("energy", "energy", "J/B", "energy of the network per byte"),
-    ),
-}
+@functools.cache
+def _numbers() -> dict[str, tuple[_Number, ...]]:
+    """Return kind of the catalogue → the numbers of its entries, of ``numbers.toml``."""
+    text = Path(__file__).with_name("numbers.toml").read_text(encoding="utf-8")
+    return {kind: tuple(_Number(**row) for row in rows) for kind, rows in tomllib.loads(text).items()}
 
 
 def grid_numbers(grid: Grid, digits: np.ndarray | None = None) -> dict[str, Variable]:
@@ -79,21 +61,19 @@ def grid_numbers(grid: Grid, digits: np.ndarray | None = None) -> dict[str, Vari
     for i, dimension in enumerate(grid.dimensions):
         for axis in dimension.axes:
             for name, number in axis_numbers(grid, axis).items():
-                values = number.values if digits is None else number.values[digits[i]]
-                variables[name] = number._replace(
-                    dims=("design",) if digits is not None else (dimension.name,), values=values
-                )
+                dims, values = along(grid, i, number.values, digits)
+                variables[name] = number._replace(dims=dims, values=values)
     return variables
 
 
 def label_numbers(grid: Grid, axis: Axis, column: np.ndarray, dims: tuple[str, ...]) -> dict[str, Variable]:
     """Return variable name → numbers of the names in a column, an array of labels of an axis along ``dims``."""
-    numbers = axis_numbers(grid, axis)
-    if not numbers:
+    by_name = axis_numbers(grid, axis)
+    if not by_name:
         return {}
     position_by_label = {label: position for position, label in enumerate(axis.labels)}
     positions = np.array([position_by_label[label] for label in column.reshape(-1).tolist()]).reshape(column.shape)
-    return {name: number._replace(dims=dims, values=number.values[positions]) for name, number in numbers.items()}
+    return {name: number._replace(dims=dims, values=number.values[positions]) for name, number in by_name.items()}
 
 
 def axis_numbers(grid: Grid, axis: Axis) -> dict[str, Variable]:
@@ -102,13 +82,13 @@ def axis_numbers(grid: Grid, axis: Axis) -> dict[str, Variable]:
     Names of axes and metrics come first: a number of the same name is left out.
     """
     kind = CATALOGUE_KEYS.get(axis.key, ("",))[0]
-    if kind not in _NUMBERS:
+    if kind not in _numbers():
         return {}
     swept = (*grid.mapping_axes, *(other for dimension in grid.dimensions for other in dimension.axes))
     names = {variable_name(other) for other in (*grid.fixed, *swept)} | grid.spec.study.units.keys()
     prefix = "network" if kind == "network" and sum(other.key in _SCOPES for other in swept) == 1 else axis.key
     entries = [_field_lookup(kind, str(slug), axis.where) for slug in axis.labels]
-    variables = {f"{prefix}_{number.suffix}": _along(entries, number) for number in _NUMBERS[kind]}
+    variables = {f"{prefix}_{number.suffix}": _along(entries, number) for number in _numbers()[kind]}
     if kind == "node":
         variables[f"{prefix}_extrapolated"] = _are_extrapolated(entries)
     follows = {DERIVED: axis.name}
@@ -126,17 +106,14 @@ def _along(entries: list[_Lookup], number: _Number) -> Variable | None:
         return None
     values = np.array([np.nan if value is None else float(f"{value * number.factor:.12g}") for value in field_values])
     are_integers = number.units == "1" and bool(np.all(values == np.round(values)))
-    return Variable(
-        (),
-        values.astype(np.int64) if are_integers else values,
-        {"units": number.units, "long_name": number.long_name},
-    )
+    return numbers((), values.astype(np.int64) if are_integers else values, number.long_name, number.units)
 
 
 def _are_extrapolated(entries: list[_Lookup]) -> Variable:
     """Return [position] True for processes whose figures continue a trend."""
-    about = {"units": "1", "long_name": "no process for sale or announced: its energy and delay continue a trend"}
-    return Variable((), np.array([entry("status") in _CONTINUED for entry in entries]), about | BOOLEAN)
+    about = "no process for sale or announced: its energy and delay continue a trend"
+    variable = numbers((), [entry("status") in _CONTINUED for entry in entries], about)
+    return variable._replace(attrs=variable.attrs | BOOLEAN)
 
 
 def _field_lookup(kind: str, slug: str, where: str) -> _Lookup:

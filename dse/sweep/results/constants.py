@@ -51,33 +51,22 @@ def with_repeats(dataset: xr.Dataset, where: str) -> xr.Dataset:
     Raises:
         InputError: for dimensions that no complete variable has.
     """
-    reduced_names = [name for name, variable in dataset.data_vars.items() if CONSTANT_ALONG in variable.attrs]
-    dims_by_set = {
-        frozenset(variable.dims): variable.dims
-        for name, variable in dataset.data_vars.items()
-        if name not in reduced_names
-    }
-    return dataset.assign(
-        {
-            name: _repeated(dataset.variables[name], dims_by_set, dataset.sizes, f"{where}: {name}")
-            for name in reduced_names
-        }
-    )
+    variables = dataset.data_vars.items()
+    reduced_names = [name for name, variable in variables if CONSTANT_ALONG in variable.attrs]
+    dims_by_set = {frozenset(v.dims): v.dims for name, v in variables if name not in reduced_names}
 
+    def repeated(name: Hashable) -> xr.Variable:
+        """Return a reduced variable along all its dimensions, in their order in a complete variable."""
+        variable = dataset.variables[name]
+        constant_dims = str(variable.attrs[CONSTANT_ALONG]).split()
+        dims = dims_by_set.get(frozenset((*variable.dims, *constant_dims)))
+        if dims is None or set(constant_dims) & set(variable.dims):
+            got = f"constant along {', '.join(constant_dims)}"
+            raise wrong(f"{where}: {name}", got, "dimensions of another variable")
+        attrs = {key: attribute for key, attribute in variable.attrs.items() if key != CONSTANT_ALONG}
+        return type(variable)(dims, repeated_values(variable.values, variable.dims, dims, dataset.sizes), attrs)
 
-def _repeated(
-    variable: xr.Variable,
-    dims_by_set: Mapping[frozenset[Hashable], tuple[Hashable, ...]],
-    sizes: Mapping[Hashable, int],
-    where: str,
-) -> xr.Variable:
-    """Return a reduced variable along all its dimensions, in their order in a complete variable."""
-    constant_dims = str(variable.attrs[CONSTANT_ALONG]).split()
-    dims = dims_by_set.get(frozenset((*variable.dims, *constant_dims)))
-    if dims is None or set(constant_dims) & set(variable.dims):
-        raise wrong(where, f"constant along {', '.join(constant_dims)}", "dimensions of another variable")
-    attrs = {name: attribute for name, attribute in variable.attrs.items() if name != CONSTANT_ALONG}
-    return type(variable)(dims, repeated_values(variable.values, variable.dims, dims, sizes), attrs)
+    return dataset.assign({name: repeated(name) for name in reduced_names})
 
 
 def repeated_values(

@@ -10,6 +10,7 @@ Needs neither xarray nor netCDF: :mod:`dse.sweep.results.writing` writes the var
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -24,8 +25,8 @@ from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.reduce.overview import axes_of
 from dse.sweep.results.catalogue_numbers import grid_numbers
-from dse.sweep.results.labelled import Labelled, Variable
-from dse.sweep.results.labels import BOOLEAN, coordinate, labels, part_labels
+from dse.sweep.results.labelled import Labelled, Variable, numbers
+from dse.sweep.results.labels import BOOLEAN, along, coordinate, labels, part_labels
 from dse.sweep.results.layout import NO_DESIGN
 from dse.sweep.results.work import work_coordinates
 
@@ -52,45 +53,44 @@ def build(
 
 
 def _all_designs(grid: Grid, result: BlockResult) -> Labelled:
-    """Return the results along the dimensions of the sweep and ``mapping``."""
+    """Return the results along the dimensions of the sweep and ``mapping``.
+
+    Where there is no design a metric is NaN, False or the feasible bit.
+    """
     levels = {
         variable_name(axis): coordinate(("mapping",), axis, part_labels(axis, grid.mapping_values(axis)))
         for axis in grid.mapping_axes
     }
     dims = (*(dimension.name for dimension in grid.dimensions), "mapping")
     shape = (*grid.shape, grid.table.n_mappings)
-    data = {
-        name: Variable(dims, _at_indices(grid, result, values).reshape(shape), attrs)
-        for name, values, attrs in _metrics(grid, result)
-    }
-    return Labelled(data, _dimension_coordinates(grid) | work_coordinates(grid) | grid_numbers(grid) | levels)
+
+    def place(values: np.ndarray) -> np.ndarray:
+        missing = {"b": False, "i": grid.spec.study.feasible_bit}.get(values.dtype.kind, np.nan)
+        return _placed(values, result.index, shape, missing) if grid.members else values.reshape(shape)
+
+    data = {name: Variable(dims, place(values), attrs) for name, values, attrs in _metrics(grid, result)}
+    return Labelled(data, _axis_coordinates(grid) | work_coordinates(grid) | grid_numbers(grid) | levels)
 
 
-def _at_indices(grid: Grid, result: BlockResult, values: np.ndarray) -> np.ndarray:
-    """Return values at every index of the product of axes, NaN, False or the feasible bit where there is no design."""
-    if not grid.members:
-        return values
-    missing = {"b": False, "i": grid.spec.study.feasible_bit}.get(values.dtype.kind, np.nan)
-    all_values = np.full(grid.n_indices, missing, values.dtype)
-    all_values[result.index] = values
-    return all_values
+def _placed(values: np.ndarray, index: np.ndarray, shape: tuple[int, ...], missing: Any) -> np.ndarray:
+    """Return an array of this shape with values at the indices of its flat form, and ``missing`` elsewhere."""
+    all_values = np.full(math.prod(shape), missing, np.result_type(values))
+    all_values[index] = values
+    return all_values.reshape(shape)
 
 
 def single_designs(grid: Grid, result: BlockResult) -> Labelled:
     """Return the results along ``design`` with every axis as a coordinate, best first if designs are ranked."""
-    along = ("design",)
+    dims = ("design",)
     digits, _ = grid.locate(result.index)
     mapping = result.index % grid.table.n_mappings
-    number = {"units": "1", "long_name": "index of the design in the sweep"}
-    coordinates = {"index": Variable(along, result.index, number)}
-    for position, dimension in enumerate(grid.dimensions):
-        for axis in dimension.axes:
-            coordinates[variable_name(axis)] = coordinate(along, axis, labels(axis)[digits[position]])
+    coordinates = {"index": numbers(dims, result.index, "index of the design in the sweep")}
+    coordinates |= _axis_coordinates(grid, digits)
     for axis in grid.mapping_axes:
         parts = part_labels(axis, grid.mapping_values(axis, mapping))
-        coordinates[variable_name(axis)] = coordinate(along, axis, parts)
+        coordinates[variable_name(axis)] = coordinate(dims, axis, parts)
     coordinates |= work_coordinates(grid, digits) | grid_numbers(grid, digits)
-    data = {name: Variable(along, values, attrs) for name, values, attrs in _metrics(grid, result)}
+    data = {name: Variable(dims, values, attrs) for name, values, attrs in _metrics(grid, result)}
     return Labelled(data, coordinates)
 
 
@@ -101,21 +101,16 @@ def _best_mappings(grid: Grid, result: BlockResult) -> Labelled:
     """
     dims = tuple(dimension.name for dimension in grid.dimensions)
     point, mapping = np.divmod(result.index, grid.table.n_mappings)
-
-    def spread(values: np.ndarray, missing: Any) -> np.ndarray:
-        all_values = np.full(grid.n_points, missing, np.result_type(values))
-        all_values[point] = values
-        return all_values.reshape(grid.shape)
-
     data: dict[str, Variable] = {}
     for name, values, attrs in _metrics(grid, result):
         if name != "infeasible_reason":  # each mapping of the point has its own
-            data[name] = Variable(dims, spread(values, False if values.dtype == bool else np.nan), attrs)
+            missing = False if values.dtype == bool else np.nan
+            data[name] = Variable(dims, _placed(values, point, grid.shape, missing), attrs)
     for axis in grid.mapping_axes:
         parts = part_labels(axis, grid.mapping_values(axis, mapping))
-        missing = "" if parts.dtype.kind == "U" else 0
-        data[variable_name(axis)] = coordinate(dims, axis, spread(parts, missing))
-    return Labelled(data, _dimension_coordinates(grid) | work_coordinates(grid) | grid_numbers(grid))
+        placed = _placed(parts, point, grid.shape, "" if parts.dtype.kind == "U" else 0)
+        data[variable_name(axis)] = coordinate(dims, axis, placed)
+    return Labelled(data, _axis_coordinates(grid) | work_coordinates(grid) | grid_numbers(grid))
 
 
 # --- pieces -----------------------------------------------------------------------------------------------
@@ -124,7 +119,8 @@ def _best_mappings(grid: Grid, result: BlockResult) -> Labelled:
 def _metrics(grid: Grid, result: BlockResult) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
     """Return (name, values, attributes) of every metric; NaN where it needs a step and the design cannot form one."""
     study, rows_by_name = grid.spec.study, dict(zip(grid.spec.metrics, result.values, strict=True))
-    no_step = _lacks_step(rows_by_name, study)
+    reason = rows_by_name.get("infeasible_reason", np.zeros(1, np.float32))
+    no_step = (reason.astype(np.int32) & study.no_step_bits) != 0
     if no_step.any():
         left_out = {name for name in rows_by_name if not study.is_valid_without_step(name)}
         rows_by_name |= {name: np.where(no_step, np.float32(np.nan), rows_by_name[name]) for name in left_out}
@@ -132,13 +128,6 @@ def _metrics(grid: Grid, result: BlockResult) -> list[tuple[str, np.ndarray, dic
     if grid.members and "infeasible_reason" in metrics:
         metrics["infeasible_reason"][1].update(_reason_flags(study, {NO_DESIGN: study.feasible_bit}))
     return [(name, *about) for name, about in metrics.items()]
-
-
-def _lacks_step(rows_by_name: dict[str, np.ndarray], study: Study) -> np.ndarray:
-    """Return [design] True where the design cannot form a step; False in results without reasons."""
-    if "infeasible_reason" not in rows_by_name:
-        return np.zeros((), bool)
-    return (rows_by_name["infeasible_reason"].astype(np.int32) & study.no_step_bits) != 0
 
 
 def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, dict[str, Any]]:
@@ -164,13 +153,14 @@ def _reason_flags(study: Study, extra_bits: Mapping[str, int] = MappingProxyType
     }
 
 
-def _dimension_coordinates(grid: Grid) -> dict[str, Variable]:
-    """Return variable name → labels along its dimension, of every axis but those of the mapping."""
-    return {
-        variable_name(axis): coordinate((dimension.name,), axis, labels(axis))
-        for dimension in grid.dimensions
-        for axis in dimension.axes
-    }
+def _axis_coordinates(grid: Grid, digits: np.ndarray | None = None) -> dict[str, Variable]:
+    """Return variable name → labels of every axis but those of the mapping; ``digits``: see :func:`.labels.along`."""
+    coordinates = {}
+    for number, dimension in enumerate(grid.dimensions):
+        for axis in dimension.axes:
+            dims, values = along(grid, number, labels(axis), digits)
+            coordinates[variable_name(axis)] = coordinate(dims, axis, values)
+    return coordinates
 
 
 # --- overview ---------------------------------------------------------------------------------------------
@@ -182,8 +172,8 @@ def overview(grid: Grid, result: BlockResult) -> Labelled:
     Variables are ``best_<objective>_by_<axis>`` along ``by_<axis>`` and ``count_by_<objective>`` along ``bin``.
     """
     variables = _best_by_axis(grid, result.best_scores) | (_histograms(grid, result) if result.edges.size else {})
-    along = {name: variable for name, variable in variables.items() if name in variable.dims}
-    return Labelled({name: variable for name, variable in variables.items() if name not in along}, along)
+    coords = {name: variable for name, variable in variables.items() if name in variable.dims}
+    return Labelled({name: variable for name, variable in variables.items() if name not in coords}, coords)
 
 
 def objective_names(objectives: tuple[Objective, ...]) -> list[str]:
@@ -201,16 +191,15 @@ def _best_by_axis(grid: Grid, best_scores: np.ndarray) -> dict[str, Variable]:
     axes = axes_of(grid)
     minima_by_axis = np.split(best_scores, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
     for i, ((axis, values), minima) in enumerate(zip(axes, minima_by_axis, strict=True)):
-        along = f"by_{variable_name(axis)}"
+        dim = f"by_{variable_name(axis)}"
         names = labels(axis) if i < len(grid.dimensions) else part_labels(axis, values)
-        variables[along] = coordinate((along,), axis, names)
+        variables[dim] = coordinate((dim,), axis, names)
         objectives = grid.spec.objectives
         for name, objective, row in zip(objective_names(objectives), objectives, minima, strict=True):
             best = np.where(np.isfinite(row), np.float32(objective.sign) * row, np.float32(np.nan))
             which = "least" if objective.sign > 0 else "largest"
             about = f"{which} {objective.expression.text} of the feasible designs by {axis.name}, missing where none is"
-            attrs = {"units": objective.expression.units, "long_name": about}
-            variables[f"best_{name}_{along}"] = Variable((along,), best, attrs)
+            variables[f"best_{name}_{dim}"] = numbers((dim,), best, about, objective.expression.units)
     return variables
 
 
@@ -220,10 +209,10 @@ def _histograms(grid: Grid, result: BlockResult) -> dict[str, Variable]:
     objectives = grid.spec.objectives
     rows = zip(objective_names(objectives), objectives, result.edges, result.histogram, strict=True)
     for name, objective, edges, counts in rows:
-        text, along = objective.expression.text, ("bin",)
+        text, dims = objective.expression.text, ("bin",)
         about = f"feasible designs by {text}; the first and the last bin also hold what lies beyond"
-        variables[f"count_by_{name}"] = Variable(along, counts, {"units": "1", "long_name": about})
+        variables[f"count_by_{name}"] = numbers(dims, counts, about)
         for word, values, bound in (("from", edges[:-1], "least"), ("to", edges[1:], "just above the largest")):
-            attrs = {"units": objective.expression.units, "long_name": f"{bound} {text} of a bin"}
-            variables[f"bin_of_{name}_{word}"] = Variable(along, values, attrs)
+            limits = numbers(dims, values, f"{bound} {text} of a bin", objective.expression.units)
+            variables[f"bin_of_{name}_{word}"] = limits
     return variables

@@ -9,9 +9,11 @@ Types of variables, and of the attributes that xarray or dse reads, are checked 
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dse.spec.sweep import LONGEST_TITLE
-from dse.sweep.results.schema import CAUTIONS, CONSTANT_ALONG, OVERVIEW, wrong
+from dse.sweep.results.schema import OVERVIEW, wrong
 
 #: Maximum values per byte of a file, and values that any file may declare.
 VALUES_PER_BYTE, FEW_VALUES = 600, 8 << 20
@@ -183,11 +185,7 @@ def read_attributes(owner: Any, where: str) -> dict[str, Any]:
 
 def check_variable(attrs: Mapping[str, Any], is_text: bool, where: str) -> None:
     """Raise InputError for an attribute of a variable, of texts or numbers, of a wrong type."""
-    rules = _OF_VARIABLES | (_OF_TEXTS if is_text else {})
-    for name, value in attrs.items():
-        is_right, allowed = rules.get(name, _ANY)
-        if not is_right(value):
-            raise wrong(f"{where}: attribute {name}", _value_text(value), allowed)
+    _check_attributes(attrs, _rules("variables") | (_rules("texts") if is_text else {}), where)
     words = attrs.get("flag_meanings", "").split()
     for name in ("flag_values", "flag_masks"):
         if name in attrs and np.size(attrs[name]) != len(words):
@@ -199,14 +197,19 @@ def check_variable(attrs: Mapping[str, Any], is_text: bool, where: str) -> None:
 
 def check_file(attrs: Mapping[str, Any], where: str) -> None:
     """Raise InputError for a global attribute of a wrong type."""
-    for name, value in attrs.items():
-        is_right, allowed = _OF_FILES.get(name, _ANY)
-        if not is_right(value):
-            raise wrong(f"{where}: attribute {name}", _value_text(value), allowed)
+    _check_attributes(attrs, _rules("files"), where)
     counts = [len(attrs.get(name, "").split()) for name in ("best_designs", "best_values")]
     if counts[0] != counts[1] and {"best_designs", "best_values"} <= set(attrs):
         got = f"{counts[0]:,} best_designs and {counts[1]:,} best_values"
         raise wrong(where, got, "a value for each")
+
+
+def _check_attributes(attrs: Mapping[str, Any], rules: Mapping[str, _Rule], where: str) -> None:
+    """Raise InputError for an attribute that breaks its rule; those without one are not read."""
+    for name, value in attrs.items():
+        is_right, allowed = rules.get(name, (lambda _: True, ""))
+        if not is_right(value):
+            raise wrong(f"{where}: attribute {name}", _value_text(value), allowed)
 
 
 def _value_text(value: Any) -> str:
@@ -237,24 +240,6 @@ def _is_at_most(letters: int) -> _Rule:
 def _are_integers(value: Any) -> bool:
     """Return True for an integer or a one-dimensional array of integers."""
     return np.ndim(value) <= 1 and np.asarray(value).dtype.kind in "iu"
-
-
-#: Attribute of a variable that dse or xarray reads → (check, description).
-_OF_VARIABLES: dict[str, _Rule] = {
-    **dict.fromkeys(("path", "dtype"), _is_at_most(LONGEST_LABEL)),
-    "units": _is_at_most(LONGEST_UNITS),
-    **dict.fromkeys(("long_name", "comment", "coordinates", "flag_meanings", CONSTANT_ALONG), (_is_text, "a text")),
-    **dict.fromkeys(("flag_values", "flag_masks"), (_are_integers, "whole numbers")),
-    **dict.fromkeys(("scale_factor", "add_offset", "missing_value", "_FillValue"), (_is_number, "a number")),
-    "_Unsigned": (lambda value: value in ("true", "false"), "true or false"),
-    "_Encoding": (lambda value: value == "utf-8", "utf-8"),
-}
-
-#: Checks for variables of texts.
-_OF_TEXTS: dict[str, _Rule] = dict.fromkeys(("_FillValue", "missing_value"), _is_at_most(LONGEST_LABEL))
-
-#: Check of attributes that are not read.
-_ANY: _Rule = (lambda _: True, "")
 
 
 # --- of files ---------------------------------------------------------------------------------------------
@@ -309,29 +294,33 @@ def _are_values(value: Any) -> bool:
         return False
 
 
-_TEXTS = (
-    "Conventions", "specification", "specification_hash", "catalog_digest", "code_version", "code_digest", "study",
-    "model", "jax_version", "device", "dtype", "any_option", "keep", "histogram", "objective", "source", "sources",
-    "bibliography", "unverified_constants", "compression", "search_digest", "budget", "whole_stacks",
-    "compression_asked", "coordinates", CAUTIONS,
-)  # fmt: skip
-
-#: Global attribute that is read → (check, description).
-_OF_FILES: dict[str, _Rule] = {
-    **dict.fromkeys(_TEXTS, (_is_text, "a text")),
+#: What values are (``attributes.toml``) → (check, description).
+_RULES: dict[str, _Rule] = {
+    "text": (_is_text, "a text"),
+    "label": _is_at_most(LONGEST_LABEL),
+    "units": _is_at_most(LONGEST_UNITS),
     "title": _is_at_most(LONGEST_TITLE),
-    **dict.fromkeys(
-        ("designs", "places", "feasible_designs", "unranked_designs", "dse_schema"), (_is_count, "a whole number")
-    ),
-    **dict.fromkeys(("memory_capacity_bytes", "size"), (_is_size, "a number of 0 or more")),
-    "best_designs": (_are_designs, "indices of designs with spaces between them"),
-    "best_values": (_are_values, "numbers with spaces between them"),
-    "infeasible_by_reason": (
+    "integers": (_are_integers, "whole numbers"),
+    "number": (_is_number, "a number"),
+    "truth_word": (lambda value: value in ("true", "false"), "true or false"),
+    "encoding": (lambda value: value == "utf-8", "utf-8"),
+    "count": (_is_count, "a whole number"),
+    "size": (_is_size, "a number of 0 or more"),
+    "design_indices": (_are_designs, "indices of designs with spaces between them"),
+    "values": (_are_values, "numbers with spaces between them"),
+    "counts_by_reason": (
         _document(lambda _, value: isinstance(value, int) and 0 <= value < _INTEGER_LIMIT),
         "a JSON object of counts by reason",
     ),
-    "catalog_entries": (_document(lambda _, value: isinstance(value, str)), "a JSON object of digests by entry"),
-    "base_design": (_document(lambda _, value: _is_plain(value)), "a JSON object of numbers by leaf"),
-    **dict.fromkeys(("methods", "report"), (_document(lambda *_: True), "a JSON object")),
-    "objectives": (lambda value: isinstance(_parsed(value), list), "a JSON list"),
+    "digests_by_entry": (_document(lambda _, value: isinstance(value, str)), "a JSON object of digests by entry"),
+    "numbers_by_leaf": (_document(lambda _, value: _is_plain(value)), "a JSON object of numbers by leaf"),
+    "object": (_document(lambda *_: True), "a JSON object"),
+    "list": (lambda value: isinstance(_parsed(value), list), "a JSON list"),
 }
+
+
+@functools.cache
+def _rules(owner: str) -> dict[str, _Rule]:
+    """Return attribute → its rule, of ``variables``, ``texts`` (further ones of variables of texts) or ``files``."""
+    table = tomllib.loads(Path(__file__).with_name("attributes.toml").read_text(encoding="utf-8"))
+    return {name: _RULES[kind] for kind, names in table[owner].items() for name in names}

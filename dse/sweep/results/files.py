@@ -45,6 +45,15 @@ def to_xarray(results: Labelled) -> xr.Dataset:
     return dataset
 
 
+def dataset_of(results: Labelled | None, path: Path | None) -> xr.Dataset:
+    """Return the dataset of labelled results; of the file of an earlier run, loaded, where there are none."""
+    if results is not None:
+        return to_xarray(results)
+    assert path is not None, "a run without results has read them from a file"
+    with open_results(path) as dataset:
+        return dataset.load()
+
+
 def _plain(results: Labelled) -> xr.Dataset:
     """Return labelled results as a dataset of xarray without an index of mappings or designs."""
     import xarray as xr

@@ -10,9 +10,11 @@ import numpy as np
 import xarray as xr
 
 from dse.errors import InputError, unknown_name
+from dse.sweep.reduce.winners import best_of_each
 from dse.sweep.results.indexing import NUMBERS
 from dse.sweep.results.layout import SINGLE
 from dse.sweep.results.rows import DesignRows
+from dse.sweep.results.singles import flat
 
 
 class Grouping(NamedTuple):
@@ -61,12 +63,11 @@ def best_by_group(rows: DesignRows, names: tuple[str, ...], by: str | None) -> x
     """
     scores, groupings = rows.scores(by, names), [grouping(rows, name) for name in dict.fromkeys(names)]
     sizes = {groups.name: len(groups.labels) for groups in groupings}
-    codes = [np.ravel(_full(groups.codes, rows)) for groups in groupings]
+    codes = [flat(groups.codes, rows.feasible) for groups in groupings]
     group = np.ravel_multi_index(codes, [*sizes.values()])
     candidates = np.flatnonzero(np.isfinite(scores))
-    ordered = candidates[np.lexsort((scores[candidates], group[candidates]))]  # of equals the first row
-    numbers, first = np.unique(group[ordered], return_index=True)
-    singles = rows.at(ordered[first])
+    best = candidates[best_of_each(group[candidates], scores[candidates], candidates)]
+    numbers, singles = group[best], rows.at(best)
     coords = {groups.name: xr.Variable(groups.name, groups.labels, groups.attrs) for groups in groupings}
     follows = {name: variable for groups in groupings for name, variable in _following(rows, groups)}
     same = {name: rows.results.variables[name].values for name in rows.labels if name not in coords}
@@ -77,16 +78,10 @@ def best_by_group(rows: DesignRows, names: tuple[str, ...], by: str | None) -> x
     chosen = {name: v for name, v in chosen.items() if name not in {*SINGLE, *coords, *follows, *fixed}}
     data = {
         name: xr.Variable([*sizes], _spread(variable.values, numbers, [*sizes.values()], name), variable.attrs)
-        for name, variable in (chosen | _numbers(rows, ordered[first])).items()
+        for name, variable in (chosen | _numbers(rows, best)).items()
         if name not in {*coords, "infeasible_reason"}  # of the designs that can run alone
     }
     return xr.Dataset(data, follows | fixed | coords, rows.results.attrs)
-
-
-def _full(codes: xr.Variable, rows: DesignRows) -> np.ndarray:
-    """Return the codes of a coordinate along all dimensions of the designs."""
-    values: np.ndarray = codes.set_dims(dict(rows.feasible.sizes)).transpose(*rows.dims).values
-    return values
 
 
 def _numbers(rows: DesignRows, chosen: np.ndarray) -> dict[str, xr.Variable]:

@@ -16,6 +16,11 @@ class Variable(NamedTuple):
     attrs: dict[str, Any]
 
 
+def numbers(dims: tuple[str, ...], values: Any, long_name: str, units: str = "1") -> Variable:
+    """Return numbers along dimensions as a variable with units and long name."""
+    return Variable(dims, np.asarray(values), {"units": units, "long_name": long_name})
+
+
 @dataclasses.dataclass(frozen=True)
 class Labelled:
     """Results of a sweep, by name."""

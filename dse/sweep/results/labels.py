@@ -9,7 +9,7 @@ import numpy as np
 from dse.designs import all_leaves
 from dse.spec import Axis
 from dse.sweep.grid.degrees import ALL_DEGREES
-from dse.sweep.grid.grid import part_label
+from dse.sweep.grid.grid import Grid, part_label
 from dse.sweep.results.labelled import Variable
 
 #: CF attributes of truth values.
@@ -23,6 +23,18 @@ def coordinate(dims: tuple[str, ...], axis: Axis, labels: Any) -> Variable:
     if axis.units:
         attrs["units"] = axis.units
     return Variable(dims, labels, attrs | (BOOLEAN if labels.dtype.kind == "b" else {}))
+
+
+def along(grid: Grid, number: int, values: np.ndarray, digits: np.ndarray | None) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return (dimensions, values) in results of what has a value at each position of a dimension of the sweep.
+
+    Args:
+        grid: of the sweep.
+        number: of the dimension.
+        values: [position].
+        digits: [dimension, design] positions of single designs; None for results along the dimensions of the sweep.
+    """
+    return ((grid.dimensions[number].name,), values) if digits is None else (("design",), values[digits[number]])
 
 
 def labels(axis: Axis) -> np.ndarray:

@@ -64,7 +64,9 @@ def check(results: xr.Dataset, where: str) -> None:
         where: its name in errors.
     """
     for name, variable in results.variables.items():
-        _check_kind(variable, _kinds(str(name), variable, results), f"{where}: {name}")
+        kinds = _kinds(str(name), variable, results)
+        if variable.dtype.kind not in kinds:
+            raise wrong(f"{where}: {name}", f"values of type {variable.dtype}", _KINDS[kinds])
     if len(dims := [dim for dim in SINGLE if dim in results.dims and dim in _dims_of_metrics(results)]) > 1:
         raise wrong(where, f"dimensions {' and '.join(dims)}", "one of them")
     _check_dims(results, where)
@@ -88,12 +90,6 @@ def _kinds(name: str, variable: xr.Variable, results: xr.Dataset) -> str:
     if path in all_leaves():
         return "biuUO" if all_leaves()[path].get("enum") else "biuf"
     return "biufUO"
-
-
-def _check_kind(variable: xr.Variable, kinds: str, where: str) -> None:
-    """Raise InputError for a variable whose kind of values is none of NumPy's codes ``kinds``."""
-    if variable.dtype.kind not in kinds:
-        raise wrong(where, f"values of type {variable.dtype}", _KINDS[kinds])
 
 
 # --- dimensions -------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def ranking(results: xr.Dataset, per_workload: bool = False) -> Ranking:
     """
     study = study_of_metrics(results)
     template = results[study.totals[0]]
-    first = _first_objective(results)
+    first = next(iter(valid_objectives(results)), None)
     text = first.expression.text if first else study.objective
     unlike = not per_workload and text == study.objective and has_unlike_work(results, template.dims)
     if unlike and study.rate in results:
@@ -57,8 +57,8 @@ def ranking(results: xr.Dataset, per_workload: bool = False) -> Ranking:
 
 def ranking_variables(results: xr.Dataset) -> list[str]:
     """Return the data variables of results that their ranking reads."""
-    first, names = _first_objective(results), _variable_names(results)
-    read = [names[name] for name in first.expression.names if name in names] if first else []
+    names = _variable_names(results)
+    read = [names[name] for first in valid_objectives(results)[:1] for name in first.expression.names if name in names]
     return [name for name in dict.fromkeys([*read, study_of_metrics(results).objective]) if name in results.data_vars]
 
 
@@ -71,12 +71,12 @@ def objectives_of(results: xr.Dataset) -> tuple[Objective, ...]:
     return specification_of(results).spec.objectives if SPECIFICATION in results.attrs else ()
 
 
-def _first_objective(results: xr.Dataset) -> Objective | None:
-    """Return the first objective of results, or None where they have no valid specification."""
+def valid_objectives(results: xr.Dataset) -> tuple[Objective, ...]:
+    """Return the objectives of the specification of results; none without one, and with one that is no longer valid."""
     try:
-        return next(iter(objectives_of(results)), None)
+        return objectives_of(results)
     except InputError:
-        return None
+        return ()
 
 
 def _variable_names(results: xr.Dataset) -> dict[str, str]:

@@ -13,8 +13,8 @@ from dse.errors import InputError, unknown_name
 from dse.sweep.results import schema
 from dse.sweep.results.indexing import NUMBERS, with_index
 from dse.sweep.results.layout import are_designs
-from dse.sweep.results.ranking import is_work, objectives_of, ranking
-from dse.sweep.results.singles import flat_values, is_search, nothing_feasible, single_designs
+from dse.sweep.results.ranking import is_work, ranking, valid_objectives
+from dse.sweep.results.singles import flat, flat_values, is_search, nothing_feasible, single_designs
 
 
 def is_metric(variable: xr.DataArray) -> bool:
@@ -114,8 +114,7 @@ class DesignRows:
                     "results", f"no variable {total!r}", "a dataset with its metrics", "name one to rank by: by=…"
                 )
             work = {str(name) for name, labels in self.results.coords.items() if labels.dims and is_work(labels)}
-            ranked = ranking(self.results, per_workload=work <= {*names}).scores.variable
-            values = np.ravel(ranked.set_dims(dict(self.feasible.sizes)).transpose(*self.dims).values)
+            values = flat(ranking(self.results, per_workload=work <= {*names}).scores.variable, self.feasible)
         scores = np.where(self.can_run & np.isfinite(values), values, np.inf)
         if not np.isfinite(scores).any():
             raise nothing_feasible()
@@ -123,11 +122,7 @@ class DesignRows:
 
     def sign(self, metric: str) -> float:
         """Return 1 for a metric that is minimised, -1 for one that is maximised: as an objective says, or its name."""
-        try:
-            objectives = objectives_of(self.results)
-        except InputError:  # of a specification that is no longer valid
-            objectives = ()
-        signs = {objective.expression.text: objective.sign for objective in objectives}
+        signs = {objective.expression.text: objective.sign for objective in valid_objectives(self.results)}
         return signs.get(metric, -1.0 if more_is_better(metric) else 1.0)
 
     def at(self, rows: np.ndarray) -> xr.Dataset:

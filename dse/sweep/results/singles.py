@@ -52,8 +52,12 @@ def flat_values(results: xr.Dataset, name: str, template: xr.DataArray) -> np.nd
         name: of the variable.
         template: array along all dimensions of the designs, which sets their order.
     """
-    full = results.variables[name].set_dims(dict(template.sizes)).transpose(*template.dims)  # faster than with indices
-    return np.ravel(full.values)
+    return flat(results.variables[name], template)
+
+
+def flat(variable: xr.Variable, template: xr.DataArray) -> np.ndarray:
+    """Return the values of a variable at every design, see :func:`flat_values`; faster than with indices."""
+    return np.ravel(variable.set_dims(dict(template.sizes)).transpose(*template.dims).values)
 
 
 def nothing_feasible() -> InputError:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from dse.designs.leaves import is_of_workload
 from dse.doors import Study
 from dse.errors import InputError
 from dse.io import counted
-from dse.spec.axes import Label
+from dse.spec.axes import Axis, Label
 from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
 from dse.sweep.progress import designs_per_second
 from dse.sweep.reduce.keep import BlockResult
+from dse.sweep.reduce.winners import best_of_each
 from dse.sweep.results import writing
 from dse.sweep.results.cautions import Cautions, cautions, named_entries, unmet_notes
 from dse.sweep.results.constants import repeated_values
@@ -96,7 +97,7 @@ class Summary(Cautions):
             order = f", most {rate} first" if _by_rate(self.study, self.objective) else ""
             return f"the best of each workload ({names}){order}"
         labels = {name: self.best[0].labels[name] for name in self.works}
-        texts = (f"{label:g}" if isinstance(label, float) else str(label) for label in labels.values())
+        texts = map(_label_text, labels.values())
         workload_text = ", ".join(map(" ".join, zip(labels, texts, strict=True)))
         if self.keep.partition(":")[0] not in ("top", "pareto"):
             return f"{workload_text}: designs of no other workload can run"
@@ -121,45 +122,39 @@ class Summary(Cautions):
 
 def of_part(grid: Grid, keep: Keep, result: BlockResult, **numbers: Any) -> Summary:
     """Return the summary of a sweep from all that is kept of it; ``numbers``: its fields that this cannot tell."""
-    best = tuple(_best_designs(grid, result))
-    return Summary(
-        study=grid.spec.study,
+    return _summary(
+        grid,
+        tuple(_best_designs(grid, result)),
         n_designs=grid.n_designs,
-        n_feasible=int(result.counts[0]),
-        reasons=reasons(result.counts, grid.spec.study),
-        n_unranked=int(result.counts[-1]),
-        best=best,
-        **vars(_cautions(grid, best)),
+        **_counts(grid, result.counts),
         unmet=() if result.counts[0] else unmet_notes(grid),
-        objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
-        points=_points(grid),
-        works=works(grid),
-        lacks=grid.unsupported_note,
-        work=work_line(grid),
         **numbers,
     )
 
 
 def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **numbers: Any) -> Summary:
     """Return the summary of a shard of ``n_designs``, without best designs; ``numbers``: its other fields."""
-    return Summary(
-        study=grid.spec.study,
-        n_designs=n_designs,
-        n_feasible=int(counts[0]),
-        reasons=reasons(counts, grid.spec.study),
-        n_unranked=int(counts[-1]),
-        best=(),
-        objective=grid.spec.objectives[0].expression.text,
-        keep="",
-        points=_points(grid),
-        works=works(grid),
-        lacks=grid.unsupported_note,
-        remarks=grid.remarks,
-        work=work_line(grid),
-        shard=str(shard),
-        **numbers,
-    )
+    return _summary(grid, (), n_designs=n_designs, **_counts(grid, counts), keep="", shard=str(shard), **numbers)
+
+
+def _counts(grid: Grid, counts: np.ndarray) -> dict[str, Any]:
+    """Return the fields of a summary that the counts of a part are."""
+    by_reason = reasons(counts, grid.spec.study)
+    return {"n_feasible": int(counts[0]), "reasons": by_reason, "n_unranked": int(counts[-1])}
+
+
+def _summary(grid: Grid, best: tuple[BestDesign, ...], **fields: Any) -> Summary:
+    """Return a summary with the fields that follow from the grid and its best designs, and others."""
+    of_grid = {
+        "study": grid.spec.study,
+        "objective": grid.spec.objectives[0].expression.text,
+        "points": tuple(axis.name for axis in _moving_axes(grid)),
+        "works": works(grid),
+        "lacks": grid.unsupported_note,
+        "work": work_line(grid),
+    }
+    return Summary(best=best, **vars(_cautions(grid, best)) | of_grid | fields)
 
 
 #: Attributes of a file without which it cannot be shown again.
@@ -181,9 +176,9 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
             raise InputError(str(target), f"no attribute {name!r}", "what dse run wrote", "run it with --fresh")
     indices = [int(index) for index in attributes["best_designs"].split()]
     values = map(float, attributes["best_values"].split())
-    best = tuple(_read_designs(grid, target, dict(zip(indices, values, strict=True))))
-    return Summary(
-        study=grid.spec.study,
+    return _summary(
+        grid,
+        tuple(_read_designs(grid, target, dict(zip(indices, values, strict=True)))),
         n_designs=int(attributes["designs"]),
         n_feasible=int(attributes["feasible_designs"]),
         reasons=json.loads(attributes["infeasible_by_reason"]),
@@ -192,34 +187,22 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         n_programs=0,
         resumed=int(attributes["designs"]),
         redone=0,
-        best=best,
-        **vars(_cautions(grid, best)),
         unmet=() if attributes["feasible_designs"] else unmet_notes(grid),
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
-        points=_points(grid),
-        works=works(grid),
-        lacks=grid.unsupported_note,
-        work=work_line(grid),
         output=target,
         finished=writing.created(target),
     )
 
 
-def _points(grid: Grid) -> tuple[str, ...]:
-    """Return the names of the axes other than the mapping that have several values."""
-    return tuple(axis.name for dimension in grid.dimensions for axis in dimension.axes if dimension.size > 1)
+def _moving_axes(grid: Grid) -> list[Axis]:
+    """Return the axes other than the mapping that have several values."""
+    return [axis for dimension in grid.dimensions if dimension.size > 1 for axis in dimension.axes]
 
 
 def works(grid: Grid) -> tuple[str, ...]:
     """Return the names of the axes with several values that move the workload."""
-    return tuple(
-        axis.name
-        for dimension in grid.dimensions
-        if dimension.size > 1
-        for axis in dimension.axes
-        if is_of_workload(axis.key)
-    )
+    return tuple(axis.name for axis in _moving_axes(grid) if is_of_workload(axis.key))
 
 
 def _by_rate(study: Study, objective: str) -> bool:
@@ -227,21 +210,23 @@ def _by_rate(study: Study, objective: str) -> bool:
     return bool(study.rate) and objective == study.objective
 
 
-def _cautions(grid: Grid, best: Iterable[BestDesign]) -> Cautions:
+def _cautions(grid: Grid, best: Sequence[BestDesign]) -> Cautions:
     """Return :func:`cautions` of the best designs of a sweep."""
-    designs = list(best)
-    design_by_position: dict[int, tuple[Mapping[str, Label], Mapping[str, float], Design]] = {}
-    for positions, member_grid, index in grid.by_structure(np.array([design.index for design in designs], np.int64)):
+    designs = [
+        (design.labels, design.metrics | {path: float(value) for path, value in leaves.items()}, member_grid.base)
+        for design, (member_grid, leaves) in zip(best, _leaves(grid, [design.index for design in best]), strict=True)
+    ]
+    return cautions(grid, designs, [design.labels for design in best], grid.remarks)
+
+
+def _leaves(grid: Grid, indices: Sequence[int]) -> list[tuple[Grid, dict[str, Any]]]:
+    """Return, for each index of a design, the grid of its structure, and leaf path → value."""
+    by_position: dict[int, tuple[Grid, dict[str, Any]]] = {}
+    for positions, member_grid, index in grid.by_structure(np.array(indices, np.int64)):
         columns = member_grid.values(index)
         for row, position in enumerate(positions.tolist()):
-            leaves = {path: float(column[row]) for path, column in columns.items()}
-            design_by_position[position] = (
-                designs[position].labels,
-                designs[position].metrics | leaves,
-                member_grid.base,
-            )
-    in_order = [design_by_position[position] for position in range(len(designs))]
-    return cautions(grid, in_order, [design.labels for design in designs], grid.remarks)
+            by_position[position] = member_grid, {path: column[row] for path, column in columns.items()}
+    return [by_position[position] for position in range(len(indices))]
 
 
 def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design, str, str, str, str]]:
@@ -250,24 +235,19 @@ def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design,
     They are the labels that tell it apart (text), the design, and the names of stack, accelerator, workload and system,
     empty where it has none.
     """
-    design_by_position: dict[int, tuple[str, Design, str, str, str, str]] = {}
+    designs: list[tuple[str, Design, str, str, str, str]] = []
     accelerator_of = functools.cache(calibrated.accelerator_of)
     labels_by_design = [grid.labels(index) for index in indices]
-    distinct_axes = [
-        name
-        for name in (labels_by_design[0] if labels_by_design else ())
-        if len({labels.get(name) for labels in labels_by_design}) > 1
-    ]
-    for positions, member_grid, index in grid.by_structure(np.array(indices, np.int64)):
-        columns = member_grid.values(index)
-        for row, position in enumerate(positions.tolist()):
-            design = replace(member_grid.base, {path: np.float32(column[row]) for path, column in columns.items()})
-            entries = named_entries(grid, member_grid, labels_by_design[position])
-            chip = entries.get("accelerator") or accelerator_of(entries.get("system", ""))
-            name = ", ".join(f"{axis} {_label_text(labels_by_design[position].get(axis))}" for axis in distinct_axes)
-            model, system = entries.get("workload", ""), entries.get("system", "")
-            design_by_position[position] = (name, design, entries.get("software", ""), chip, model, system)
-    return [design_by_position[position] for position in range(len(labels_by_design))]
+    first = labels_by_design[0] if labels_by_design else {}
+    distinct_axes = [name for name in first if len({labels.get(name) for labels in labels_by_design}) > 1]
+    for labels, (member_grid, leaves) in zip(labels_by_design, _leaves(grid, indices), strict=True):
+        design = replace(member_grid.base, {path: np.float32(value) for path, value in leaves.items()})
+        entries = named_entries(grid, member_grid, labels)
+        model, system, stack = (entries.get(key, "") for key in ("workload", "system", "software"))
+        chip = entries.get("accelerator") or accelerator_of(system)
+        name = ", ".join(f"{axis} {_label_text(labels.get(axis))}" for axis in distinct_axes)
+        designs.append((name, design, stack, chip, model, system))
+    return designs
 
 
 def _label_text(label: Label | None) -> str:
@@ -313,9 +293,8 @@ def _least_of_each(group: np.ndarray, scores: np.ndarray, index: np.ndarray, row
     """Return [group] the item of ``rows`` with the least score, of equals the one with the lowest index."""
     least = np.full(group.max() + 1, np.inf)
     np.minimum.at(least, group, scores)
-    best = np.flatnonzero(scores == least[group].astype(scores.dtype))
-    best = best[np.lexsort((index[best], group[best]))]
-    return rows[best[np.unique(group[best], return_index=True)[1]]]
+    best = np.flatnonzero(scores == least[group].astype(scores.dtype))  # few are sorted
+    return rows[best[best_of_each(group[best], scores[best], index[best])]]
 
 
 def _read_designs(grid: Grid, target: Path, value_by_index: dict[int, float]) -> Iterator[BestDesign]:

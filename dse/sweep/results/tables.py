@@ -15,6 +15,7 @@ from dse.io import install_extra, outputs
 from dse.sweep.results import schema
 from dse.sweep.results.indexing import NUMBERS
 from dse.sweep.results.rows import DesignRows
+from dse.sweep.results.singles import flat
 
 
 def data_frame(rows: DesignRows) -> pd.DataFrame:
@@ -39,8 +40,7 @@ def _column(rows: DesignRows, name: str, designs: np.ndarray) -> Any:
         return rows.column(name)[designs]
     texts, codes = np.unique(np.asarray(variable.values).astype(str), return_inverse=True)
     positions = xr.Variable(variable.dims, codes.reshape(variable.shape))
-    along = positions.set_dims(dict(rows.feasible.sizes)).transpose(*rows.dims).values.reshape(-1)
-    return pd.Categorical.from_codes(along[designs], texts.tolist())
+    return pd.Categorical.from_codes(flat(positions, rows.feasible)[designs], texts.tolist())
 
 
 def units(results: xr.Dataset, names: list[str]) -> dict[str, str]:
@@ -100,22 +100,18 @@ def write_parquet(rows: DesignRows, path: str | Path, force: bool = False) -> No
     frame = data_frame(rows)
     frame_units = frame.attrs.pop("units")
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    fields = [
-        field.with_metadata(_column_metadata(rows.results.variables[field.name], frame_units.get(field.name)))
-        for field in table.schema
-    ]
+    fields = []
+    for field in table.schema:
+        about = rows.results.variables[field.name].attrs
+        texts = {name: str(about[name]) for name in ("long_name", "path") if name in about}
+        units_of_column = {"units": frame_units[field.name]} if field.name in frame_units else {}
+        fields.append(field.with_metadata(units_of_column | texts))
     attributes = {name: _plain(value) for name, value in rows.results.attrs.items()}
     fixed = {str(n): values.item() for n, values in rows.results.coords.items() if not values.dims}
     metadata = {b"dse": json.dumps({"attributes": attributes, "fixed": fixed}).encode()}
     table = table.cast(pa.schema(fields, {**(table.schema.metadata or {}), **metadata}))
     with outputs.replacing(path, force) as partial:
         pq.write_table(table, partial)
-
-
-def _column_metadata(variable: xr.Variable, column_units: str | None) -> dict[str, str]:
-    """Return the metadata of a column: its units, long name, and full path of its leaf."""
-    texts = {name: str(variable.attrs[name]) for name in ("long_name", "path") if name in variable.attrs}
-    return texts if column_units is None else {"units": column_units} | texts
 
 
 def _plain(value: Any) -> Any:

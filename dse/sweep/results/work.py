@@ -14,7 +14,7 @@ from dse.spec import Axis
 from dse.spec.axes import Label
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.results.labelled import Variable
-from dse.sweep.results.labels import coordinate, labels
+from dse.sweep.results.labels import along, coordinate, labels
 from dse.sweep.results.schema import DERIVED
 from dse.types import Design, choice_name
 
@@ -41,11 +41,8 @@ def _work_leaf(grid: Grid, path: str, bases: list[Design]) -> WorkLeaf | None:
     )
     base_values = {_number(base, path) for base in bases}
     if not swept and len(base_values) == 1:
-        return (
-            None
-            if None in base_values
-            else WorkLeaf(_axis(path, [value for value in base_values if value is not None]), None)
-        )
+        (value,) = base_values
+        return None if value is None else WorkLeaf(_axis(path, [value]), None)
     for number in range(len(grid.dimensions)):
         if values := _values_along(grid, number, path, bases):
             is_same = len({*values}) == 1
@@ -65,12 +62,9 @@ def _values_along(grid: Grid, number: int, path: str, bases: list[Design]) -> li
         values = columns[path].tolist() if path in columns else [_number(base, path)] * len(positions[number])
         for position, value in zip(positions[number].tolist(), values, strict=True):
             values_by_position[position].add(value)
-    flat_values = [value for values in values_by_position for value in values if value is not None]
-    return (
-        flat_values
-        if len(flat_values) == len(values_by_position) and all(len(values) == 1 for values in values_by_position)
-        else []
-    )
+    if any(len(values) != 1 or None in values for values in values_by_position):
+        return []
+    return [value for values in values_by_position for value in values if value is not None]
 
 
 def _number(base: Design, path: str) -> float | None:
@@ -94,20 +88,12 @@ def work_coordinates(grid: Grid, digits: np.ndarray | None = None) -> dict[str, 
         digits: [dimension, design] positions of single designs; None for results along the dimensions of the sweep.
     """
     coordinates = {}
-    for work_leaf in _unstated(grid):
-        values = labels(work_leaf.axis)
-        if work_leaf.dimension is None:
-            coordinates[variable_name(work_leaf.axis)] = coordinate((), work_leaf.axis, values[0])
-        elif digits is None:
-            coordinates[variable_name(work_leaf.axis)] = coordinate(
-                (grid.dimensions[work_leaf.dimension].name,), work_leaf.axis, values
-            )
-        else:
-            coordinates[variable_name(work_leaf.axis)] = coordinate(
-                ("design",), work_leaf.axis, values[digits[work_leaf.dimension]]
-            )
-    derived = {DERIVED: "names of the catalogue"}
-    return {name: variable._replace(attrs={**variable.attrs, **derived}) for name, variable in coordinates.items()}
+    for axis, dimension in _unstated(grid):
+        values = labels(axis)
+        dims, column = ((), values[0]) if dimension is None else along(grid, dimension, values, digits)
+        variable = coordinate(dims, axis, column)
+        coordinates[variable_name(axis)] = variable._replace(attrs=variable.attrs | {DERIVED: "names of the catalogue"})
+    return coordinates
 
 
 def _unstated(grid: Grid) -> list[WorkLeaf]:
@@ -123,18 +109,12 @@ def _unstated(grid: Grid) -> list[WorkLeaf]:
 
 def unlike_work(grid: Grid, index: int) -> dict[str, Label]:
     """Return leaf name → label of a design's work, where designs differ in it and no axis has it."""
-    varying = [work_leaf for work_leaf in _unstated(grid) if work_leaf.dimension is not None]
-    if not varying:
-        return {}
-    digits, _ = grid.locate(np.array([index]))
-    return {
-        work_leaf.axis.name: labels(work_leaf.axis)[int(digits[work_leaf.dimension, 0])].item() for work_leaf in varying
-    }
+    varying = [(axis, dimension) for axis, dimension in _unstated(grid) if dimension is not None]
+    digits = grid.locate(np.array([index]))[0] if varying else np.empty((0, 1), int)
+    return {axis.name: labels(axis)[int(digits[dimension, 0])].item() for axis, dimension in varying}
 
 
 def work_line(grid: Grid) -> str:
     """Return the line on the work that all designs of a sweep have."""
-    fixed = {
-        work_leaf.axis.key: work_leaf.axis.labels[0] for work_leaf in work_leaves(grid) if work_leaf.dimension is None
-    }
+    fixed = {axis.key: axis.labels[0] for axis, dimension in work_leaves(grid) if dimension is None}
     return grid.spec.study.work(fixed)

@@ -16,9 +16,7 @@ import dataclasses
 import functools
 import os
 import socket
-import statistics
 import tempfile
-import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -140,33 +138,6 @@ def _zstd_works() -> bool:
                 return bool(np.array_equal(file["x"][:], values))
         except (RuntimeError, OSError):
             return False
-
-
-def write_rate(results: Labelled, size: float = 5e8, repeats: int = 3) -> dict[str, float]:
-    """Return compression → rate at which the metrics of ``results`` are written, B/s before compression.
-
-    They are repeated to ``size`` bytes, each time by another factor, so that no compressor sees its own history.
-    """
-    metrics = {name: v for name, v in results.data.items() if v.values.dtype == np.float32 and v.values.size > 1}
-    n_bytes = sum(v.values.nbytes for v in metrics.values())
-    factors = 1.0 + np.linspace(0.0, 1.0, max(1, round(size / n_bytes)), dtype=np.float32)
-    data = {
-        name: Variable(("design",), np.concatenate([v.values.reshape(-1) * f for f in factors]), v.attrs)
-        for name, v in metrics.items()
-    }
-    repeated = Labelled(data, {})
-    return {name: _rate(repeated, name, repeats) for name in _FILTERS if name != "zstd" or _zstd_works()}
-
-
-def _rate(results: Labelled, compression: str, repeats: int) -> float:
-    """Return the rate of writing results, B/s before compression: the median of ``repeats`` files."""
-    seconds = []
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(repeats):
-            start = time.perf_counter()
-            write(results, Path(folder) / "rate.nc", compression)
-            seconds.append(time.perf_counter() - start)
-    return sum(v.values.nbytes for v in results.data.values()) / statistics.median(seconds)
 
 
 # --- the content of a file --------------------------------------------------------------------------------

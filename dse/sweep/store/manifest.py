@@ -90,7 +90,7 @@ class Manifest:
                 "blocks": [blocks[0].start, blocks[-1].stop] if blocks else [],
                 "n_outer": grid.n_outer,
                 "process": os.getpid(),
-                "started": _now(),
+                "started": datetime.now(UTC).isoformat(timespec="seconds"),
             }
         )
         self._last = time.perf_counter()
@@ -137,8 +137,3 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def _checksum(line: dict[str, Any]) -> str:
     """Return the checksum of everything else in a line: 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(line).encode()).hexdigest()[:16]
-
-
-def _now() -> str:
-    """Return the time in UTC, ISO 8601 to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -13,17 +13,14 @@ import glob
 import itertools
 import os
 import re
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from dse.errors import InputError
-from dse.io import atomic_file
-from dse.io.files import is_sealed, seal, unique_suffix
+from dse.io.files import unique_suffix
 from dse.io.outputs import link_target
 from dse.sweep.reduce.keep import BlockResult
+from dse.sweep.store import arrays
 
 _NAME = re.compile(r"([0-9a-f]{16})-(\d{15})-(\d{15})\.npz")
 _KEY = 16  # digits of the hash in names
@@ -50,22 +47,13 @@ class PartStore:
 
     def load(self, block: range) -> BlockResult | None:
         """Return the part of a block; None unless it is there as it was saved."""
-        path = self.path(block)
-        try:
-            if not is_sealed(path, path.name):
-                return None
-            with path.open("rb") as file, np.load(file) as arrays:
-                return BlockResult(*(arrays[name] for name in BlockResult._fields))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            return None
+        stored = arrays.load(self.path(block))
+        is_part = stored.keys() >= {*BlockResult._fields}
+        return BlockResult(*(stored[name] for name in BlockResult._fields)) if is_part else None
 
     def save(self, block: range, part: BlockResult) -> None:
         """Write the part of a block; readers see all of it or nothing."""
-        path = self.path(block)
-        with atomic_file(path) as partial:
-            with partial.open("wb") as file:
-                np.savez(file, **part._asdict())
-            seal(partial, path.name)
+        arrays.save(self.path(block), part._asdict())
 
     def aligned_blocks(self, blocks: list[range]) -> list[range]:
         """Return the same indices, the blocks cut where parts of another division begin and end."""

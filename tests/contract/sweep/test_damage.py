@@ -18,6 +18,8 @@ from hypothesis import settings
 
 from dse.errors import InputError
 from dse.optimizers import checkpoint
+from dse.optimizers.pareto import ParetoFront
+from dse.optimizers.space import Point
 from dse.sweep import Interrupted, Shard, merge, open_results, perform, perform_shard
 from dse.sweep.results import writing
 from dse.sweep.store import parts
@@ -169,8 +171,9 @@ def test_the_same_run_gives_the_same_bytes(tmp_path, monkeypatch):
 
 def test_a_checkpoint_of_a_search_is_believed_only_as_it_was_saved(tmp_path):
     numbers = np.arange(6.0).reshape(2, 3)
+    front = ParetoFront(Point(numbers, numbers), numbers)
     found = checkpoint.MethodProgress(
-        2, [numbers], {name: numbers for name in checkpoint._HISTORY}, numbers, numbers, numbers, numbers, None
+        2, [numbers], {name: numbers for name in checkpoint._HISTORY}, numbers, front, None
     )
     chance, path = random.Random(4), tmp_path / "search-random.npz"
     for _ in range(10 * FLIPS):

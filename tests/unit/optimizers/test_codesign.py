@@ -111,7 +111,7 @@ def test_a_section_of_co_design_is_read_as_a_search_by_descent(problem):
     )
     found = built(as_search())
     assert str(found.hardware) == str(problem.hardware) and found.schedule == problem.schedule
-    assert found.inner.objective == problem.inner.objective, "one program: the limit is none of its constraints"
+    assert found.inner.program == problem.inner.program, "one program: the limit is none of its constraints"
 
 
 def test_limits_of_a_variable_are_ends_of_its_range(problem):
@@ -231,7 +231,7 @@ def test_gradient_has_no_nan(problem):
 def test_same_seed_same_search(problem, trace):
     again = codesign.search(problem)
     assert again.coordinates == trace.coordinates and again.best == trace.best
-    other = codesign.search(problem._replace(schedule=dataclasses.replace(problem.schedule, seed=7)))
+    other = codesign.search(problem._replace(schedule=problem.schedule.model_copy(update={"seed": 7})))
     assert other.coordinates != trace.coordinates
 
 
@@ -239,7 +239,7 @@ def test_beats_random_hardware_and_differences_at_equal_evaluations(problem, tra
     points = int(trace.evaluations[-1]) // problem.inner.evaluations_per_point
     assert trace.best < random_points(problem, points, 11).best
     steps = max(1, problem.schedule.steps // (1 + len(problem.hardware.names)))
-    fewer = problem._replace(schedule=dataclasses.replace(problem.schedule, steps=steps))
+    fewer = problem._replace(schedule=problem.schedule.model_copy(update={"steps": steps}))
     by_differences = codesign.search(fewer, slopes=differences(0.01))
     assert by_differences.evaluations[-1] <= trace.evaluations[-1]
     assert trace.best < by_differences.best
@@ -401,7 +401,7 @@ def test_bad_budgets_of_less_than_a_step_are_refused(tmp_path):
 
 @pytest.mark.parametrize("budget", [480, 1000])
 def test_the_budget_of_evaluations_is_kept(problem, budget):
-    two = problem._replace(schedule=dataclasses.replace(problem.schedule, starts=2))
+    two = problem._replace(schedule=problem.schedule.model_copy(update={"starts": 2}))
     spent = codesign.search(two, budget=codesign.DescentBudget(budget)).evaluations
     assert spent[0] == problem.inner.evaluations_per_step(2) == 480
     assert spent[-1] == budget // 480 * 480

@@ -1,5 +1,7 @@
 """Evaluation for searchers: the sweep's own values, violation graded and 0 where feasible."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from dse.doors import TRAINING
 from dse.optimizers import space as spaces
 from dse.optimizers.evaluation import Evaluator, padded_values
-from dse.optimizers.functions import Penalty
+from dse.optimizers.functions import Penalty, evaluate
 from dse.optimizers.judging import Evaluation, best_position, order
 from dse.spec.expression import parse
 from dse.sweep.engine.engine import SweepEngine
@@ -50,12 +52,12 @@ def test_numpy_judges_as_compiled_programs_do(axes):
     values = padded_values(task.space, points, 2048)
     few, many = (Evaluator(task.program, task.grid.base, 64, total) for total in (2500, None))
     assert few.by_numpy and not many.by_numpy and few.size == many.size == 2048
-    for name, one, other in zip(Evaluation._fields, few(values, 2500), many(values, 2500), strict=True):
+    for name, one, other in zip(Evaluation._fields, few(values, 2500)[0], many(values, 2500)[0], strict=True):
         np.testing.assert_allclose(one[:2500], other[:2500], rtol=2e-5, err_msg=name)
     some = {path: array[:2048] for path, array in values.items()}
     weights = np.tile(np.float32([0.3, 0.7]), (2048, 1))
     penalty = Penalty(weights, np.full(2048, 0.5, np.float32), np.full(2048, 2.0, np.float32))
-    (one, slopes), (other, wanted) = (evaluator.slopes(some, penalty, 300) for evaluator in (few, many))
+    (one, slopes), (other, wanted) = (evaluator(some, 300, penalty) for evaluator in (few, many))
     np.testing.assert_allclose(one.violation[:300], other.violation[:300], rtol=2e-5)
     for path in wanted:
         scale = float(np.abs(wanted[path][:300]).max()) or 1.0
@@ -76,7 +78,7 @@ def test_violation_grows_with_the_excess(task):
 
 def test_one_point_is_evaluated_alike(task):
     point = spaces.sample(task.space, jax.random.key(0))
-    one = jax.jit(task.evaluate_leaves)(spaces.values(task.space, point))
+    one = jax.jit(functools.partial(evaluate, task.program, task.grid.base))(spaces.values(task.space, point))
     many = task.evaluate(jax.tree.map(lambda a: a[None], point))
     assert np.allclose(one.objectives, many.objectives[0], rtol=1e-6)
     assert np.allclose(one.violation, many.violation[0], rtol=1e-5)
@@ -87,7 +89,8 @@ def test_the_design_is_differentiable():
     point = spaces.sample(task.space, jax.random.key(0))
 
     def time(real):
-        return task.evaluate_leaves(spaces.values(task.space, point._replace(reals=real))).objectives[0]
+        values = spaces.values(task.space, point._replace(reals=real))
+        return evaluate(task.program, task.grid.base, values).objectives[0]
 
     slope = jax.grad(time)(point.reals)
     assert np.all(np.isfinite(slope)) and np.all(slope < 0)

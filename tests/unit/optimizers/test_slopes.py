@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dse.optimizers import space as spaces
+from dse.optimizers.functions import evaluate
 from dse.optimizers.judging import logarithm
 from dse.optimizers.methods.annealing import predicted_change
 from tests.unit.optimizers.small import searched, small_problem
@@ -30,7 +31,7 @@ def test_slopes_are_those_of_the_model(task):
     _, by_leaf = task.slopes(points)
     assert all(np.all(np.isfinite(np.asarray(slope))) for slope in by_leaf.values())
     one = jax.tree.map(lambda a: a[0], spaces.values(task.space, points))
-    wanted = jax.grad(lambda values: logarithm(task.evaluate_leaves(values).objectives[0]))(one)
+    wanted = jax.grad(lambda values: logarithm(evaluate(task.program, task.grid.base, values).objectives[0]))(one)
     for path, slope in wanted.items():
         np.testing.assert_allclose(by_leaf[path][0], slope, rtol=1e-3, atol=1e-6, err_msg=path)
 

@@ -104,15 +104,15 @@ def test_slopes_are_those_of_each_structure_alone(listed):
     size = listed.evaluator.size
     values = padded_values(listed.space, points, size)
     penalty = Penalty(np.tile(np.float32([1.0, 0.0]), (size, 1)), np.zeros(size, np.float32), np.ones(size, np.float32))
-    found, slopes = listed.evaluator.slopes(values, penalty, 60)
+    found, slopes = listed.evaluator(values, 60, penalty)
     structure = np.asarray(values[spaces.STRUCTURE])[:60]
     assert set(structure) == {0.0, 1.0, 2.0} and not slopes[spaces.STRUCTURE].any()
     assert not slopes["mapping.experts.ep"][:60][structure == 0.0].any()
     assert slopes["mapping.experts.ep"][:60][structure > 0.0].any()
     grid = listed.grid.structure_grids[0]
-    paths = {path for path in values if path in problem._searched_leaves(grid, listed.space)}
+    paths = {path for path in values if path in listed.searched_leaves(grid)}
     alone = Evaluator(listed.program, grid.base, 60, 60)
-    own, by_leaf = alone.slopes({path: values[path] for path in paths}, penalty, 60)
+    own, by_leaf = alone({path: values[path] for path in paths}, 60, penalty)
     rows = np.flatnonzero(structure == 0.0)
     np.testing.assert_array_equal(found.objectives[rows], own.objectives[rows])
     for path in paths:

@@ -8,9 +8,10 @@ import pytest
 import xarray as xr
 
 import dse
+from benchmarks.rates.programs import write_rate
 from dse.errors import InputError
 from dse.sweep import execute, open_results, perform
-from dse.sweep.results.writing import usable, write_rate
+from dse.sweep.results.writing import usable
 from dse.types import Infeasible, Precision, Recompute, choice_name
 from tests.unit.sweep import toy
 from tests.unit.sweep.toy import MAPPING_AXES, sweep

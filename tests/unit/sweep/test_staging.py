@@ -20,11 +20,7 @@ from dse.sweep.engine.staging import (
     AXES,
     StagedProgram,
     expand_axes,
-    output_sources,
-    output_stages,
-    run_stage,
     score_outputs,
-    score_stages,
 )
 from tests.unit.sweep import toy
 from tests.unit.sweep.toy import sweep
@@ -76,10 +72,10 @@ def test_stages_give_what_the_whole_gives(choices, levels):
         for level in levels
     ]
     values = dict(enumerate(inputs))
-    stages = output_stages(of, found.outputs)
+    stages = of.output_stages(found.outputs)
     for stage in stages.tables:
         assert all(of.axes_of(i) & ~stage.axes == 0 for i in (*stage.inputs, *stage.outputs))
-        made_here = run_stage(of, stage, [values[i] for i in stage.inputs], stage.outputs)
+        made_here = of.run(stage, [values[i] for i in stage.inputs], stage.outputs)
         values |= dict(zip(stage.outputs, made_here, strict=True))
     computed = [{*stage.outputs} for stage in stages.tables]
     assert not any(a & b for a, b in itertools.combinations(computed, 2)), "nothing is computed twice"
@@ -88,7 +84,7 @@ def test_stages_give_what_the_whole_gives(choices, levels):
     ]
     expected = jax.vmap(function)(*[value.reshape(-1) for value in spreads])
     inner, outer = np.divmod(np.arange(24), 3)
-    outputs = output_sources(of, found.outputs, structure).from_values(values, _LENGTHS)
+    outputs = of.outputs(found.outputs, structure).from_values(values, _LENGTHS)
     for output, wanted in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(output.select(DesignIndices(outer, inner, (4, 2))), wanted, rtol=1e-6)
 
@@ -100,7 +96,7 @@ def test_a_design_has_every_term_of_its_reason_once(inner):
     of = engine.score_programs(nest, 1).staged_program
     wanted = score_outputs(of.program, of.structure)
     assert len(wanted.reasons) > 5
-    stages = score_stages(of, wanted, inner)
+    stages = of.score_stages(wanted, inner)
     assert sorted(i for group in stages.groups for i in group.reasons) == list(range(len(wanted.reasons)))
     assert sorted(i for group in stages.groups for i in group.objectives) == [0]
 
@@ -131,7 +127,7 @@ def test_what_is_the_same_for_all_is_a_constant():
     found, _ = recording.trace(lambda x: (x, 2.0), jax.ShapeDtypeStruct((), jnp.float32))
     assert isinstance(found.outputs[1], Constant)
     of = Fixed(found, (OUTER,))
-    assert output_stages(of, found.outputs).tables == ()
-    outputs = output_sources(of, found.outputs, jax.tree.structure((0, 0))).from_values({0: np.arange(3.0)}, (1, 1, 3))
+    assert of.output_stages(found.outputs).tables == ()
+    outputs = of.outputs(found.outputs, jax.tree.structure((0, 0))).from_values({0: np.arange(3.0)}, (1, 1, 3))
     where = DesignIndices(np.array([2, 0]), np.array([0, 0]), (1, 1))
     assert [output.select(where).tolist() for output in outputs] == [[2.0, 0.0], [2.0, 2.0]]
