@@ -17,6 +17,7 @@ from dse.tools.documents import NEGATED, RENAMED, yaml_module
 from dse.tools.engines import has_attention_dp, replica_devices
 from dse.tools.megatron import with_switches
 from dse.tools.options import Lookup, Pairs, Tool, hosts, number
+from dse.tools.rows import nested_tables, parsed_value
 
 _Nested = dict[str, Any]
 
@@ -85,41 +86,13 @@ def _yaml(*documents: _Nested) -> str:
     return str(yaml.dump_all(documents, Dumper=BlockDumper, sort_keys=False, width=120)).rstrip("\n")
 
 
-def _parsed_value(text: str) -> Any:
-    """Return the number, truth value, list or text that the text of an option states; True for ""."""
-    if text.lower() in ("", "true", "false"):
-        return text.lower() != "false"
-    if text.startswith("[") and text.endswith("]"):
-        return [_parsed_value(element) for element in text[1:-1].split(",")]
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _nested_tables(pairs: Pairs) -> _Nested:
-    """Return nested tables of the values of options whose names are dotted paths."""
-    document: _Nested = {}
-    for name, text in pairs:
-        *tables, key = name.removeprefix("--").split(".")
-        table = document
-        for table_name in tables:
-            table = table.setdefault(table_name, {})
-        table[key] = _parsed_value(text)
-    return document
-
-
 def _file(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
     """Return the tool's own configuration (TOML, JSON or YAML), for engines by option without leading dashes."""
     if tool.name == "torchtitan":
-        return tomlkit.dumps(_nested_tables(pairs)).rstrip("\n")
+        return tomlkit.dumps(nested_tables(pairs)).rstrip("\n")
     if tool.name == "deepspeed":
         return tool.show(leaf, pairs)
-    return _yaml(_nested_tables(pairs))
+    return _yaml(nested_tables(pairs))
 
 
 def _primus(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
@@ -132,7 +105,7 @@ def _primus(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> s
             overrides[negated[option]] = False
             continue
         name = renamed.get(option, option.removeprefix("--").replace("-", "_"))
-        overrides[name] = text.split() if " " in text else _parsed_value(text)
+        overrides[name] = text.split() if " " in text else parsed_value(text)
     trainer = {"framework": "megatron", "config": "pre_trainer.yaml", "model": _MODEL, "overrides": overrides}
     return _yaml({"work_group": "dse", "exp_name": "dse", "modules": {"pre_trainer": trainer}})
 
