@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Container, Mapping as MappingABC, Sequence
 from pathlib import Path
 
 from dse import types
+from dse.io import toml
 from dse.types import (
     MEASURED_ALONE,
     SHARED_KERNEL_LEAVES,
@@ -28,7 +28,7 @@ from dse.types import (
     paths,
 )
 
-_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_TABLE = toml.table(Path(__file__).with_suffix(".toml"))
 
 
 def _records(*groups: str) -> dict[str, type]:

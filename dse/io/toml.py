@@ -6,9 +6,11 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from dse.errors import InputError
+from dse.io import cache
 
 #: Maximum nesting of tables and lists; documents of dse have five levels.
 DEEPEST = 50
@@ -45,6 +47,18 @@ def parse(text: str, where: str) -> dict[str, Any]:
         raise _too_large(where, f"a number of more than {sys.get_int_max_str_digits():,} digits") from None
     check(document, where)
     return document
+
+
+def table(file: Path) -> dict[str, Any]:
+    """Return key → value of a table of the package, which later processes need not parse until it changes.
+
+    Args:
+        file: path of the table, which is valid.
+    """
+    status = file.stat()
+    description = f"table {file} {status.st_mtime_ns} {status.st_size}"
+    values: dict[str, Any] = cache.get_or_compute(description, lambda: tomllib.loads(file.read_text(encoding="utf-8")))
+    return values
 
 
 def check(document: Any, where: str) -> None:

@@ -28,13 +28,13 @@ import functools
 import json
 import re
 import shlex
-import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dse.designs.leaves import leaf_value
+from dse.io import toml
 from dse.tools.options import (
     CaseOption,
     ChoiceOption,
@@ -53,7 +53,7 @@ from dse.tools.words import options
 @functools.cache
 def table(name: str) -> dict[str, Any]:
     """Return key → value of the table of a tool."""
-    return tomllib.loads((Path(__file__).parent / "tables" / f"{name}.toml").read_text(encoding="utf-8"))
+    return toml.table(Path(__file__).parent / "tables" / f"{name}.toml")
 
 
 def read_tool(

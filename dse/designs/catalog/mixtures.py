@@ -12,16 +12,16 @@ layers), and the Mamba-2, attention, feed-forward and expert blocks of Nemotron-
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dse.errors import InputError
+from dse.io import toml
 
 #: Rows of keys and families.
-TABLE = tomllib.loads(Path(__file__).with_name("huggingface.toml").read_text(encoding="utf-8"))
+TABLE = toml.table(Path(__file__).with_name("huggingface.toml"))
 
 #: A parsed configuration.
 Config = Mapping[str, Any]

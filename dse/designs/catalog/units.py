@@ -16,13 +16,13 @@ import functools
 import itertools
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from dse.errors import InputError, nearest
+from dse.io import toml
 
 _PLAIN = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = rf"[-+]?{_PLAIN}"
@@ -258,7 +258,7 @@ def _power(name: str, exponent: int) -> str:
 @functools.cache
 def _table() -> dict[str, Any]:
     """Return the table of usual units."""
-    return tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
+    return toml.table(Path(__file__).with_name("units.toml"))
 
 
 def usual_units() -> dict[str, list[str]]:
