@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from docs.make.markdown import tight_table
 from dse.designs import all_leaves
-from dse.designs.catalog.schema import OPERATIONS, SCHEMAS, ChoiceField, NumberField, TableField
+from dse.designs.catalog.schema import ChoiceField, NumberField, TableField, schemas, table
 from dse.designs.catalog.value import Parser, number_range, text, texts
 from dse.types import Bounds, choice_name
 from dse.types.fields import YES_OR_NO
+
+SCHEMAS = schemas()
 
 _READERS = "for readers"
 _COMPARISON = "for comparison"
@@ -126,7 +128,7 @@ MEANINGS = {
     "network: family": _READERS,
     "workload: family": _READERS,
     "memory: family": _READERS,
-    **{f"operations.{name}": f"energy as published, {_COMPARISON}" for name in OPERATIONS},
+    **{f"operations.{name}": f"energy as published, {_COMPARISON}" for name in table("operations").fields},
 }
 
 #: What a workload leaves out; other defaults are those of the leaves.

@@ -15,7 +15,7 @@ from docs.make.command import page_parser
 from docs.make.markdown import fill, linked, publish, tight_table
 from dse.capabilities.listing import listing
 from dse.designs import all_leaves, catalog
-from dse.designs.catalog.schema import SCHEMAS
+from dse.designs.catalog.schema import schemas
 from dse.doors import STUDIES
 from dse.errors import THEIRS
 from dse.types import choice_name
@@ -43,7 +43,7 @@ def tables() -> dict[str, str]:
     names = [[_codes(ours.split()), _codes(theirs.split())] for ours, theirs in THEIRS.items()]
     return {
         **files.tables(),
-        **{f"keys of {catalog.FOLDERS[kind]}": catalog_keys.section(kind) for kind in SCHEMAS},
+        **{f"keys of {catalog.FOLDERS[kind]}": catalog_keys.section(kind) for kind in schemas()},
         "leaves": "\n\n".join(_leaves()),
         "metrics": "\n\n".join(_metrics()),
         "columns": "\n\n".join(_columns()),

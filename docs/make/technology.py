@@ -15,7 +15,6 @@ from docs.make.energy.rates import Product, product
 from docs.make.markdown import document, filed, percent, publish, table
 from dse import types
 from dse.designs import catalog, replace
-from dse.designs.catalog.schema import OPERATIONS
 from dse.model.machine import technology
 from dse.model.machine.die_links import crossings
 from dse.model.machine.power import voltage
@@ -327,7 +326,9 @@ MULTIPLIED = {"tf32": "fp32_multiply", "fp16": "fp16_multiply", "int8": "int8_mu
 def operations() -> dict[str, tuple[float, float]]:
     """Operation → its energy in 45 nm and in 7 nm, in J."""
     old, new = (catalog.entry("node", slug) for slug in (OLD_NODE, NEW_NODE))
-    return {name: (old.value(f"operations.{name}"), new.value(f"operations.{name}")) for name in OPERATIONS}
+    return {
+        name: (old.value(f"operations.{name}"), new.value(f"operations.{name}")) for name in table("operations").fields
+    }
 
 
 def residuals(slug: str = "a100-sxm-80gb") -> dict[str, tuple[float, float]]:

@@ -3,49 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container
+from collections.abc import Container, Mapping as MappingABC, Sequence
+from pathlib import Path
 
+from dse import types
+from dse.io import toml
 from dse.types import (
     MEASURED_ALONE,
     SHARED_KERNEL_LEAVES,
     Adapters,
-    AttentionKernels,
-    CacheTiers,
     Chip,
-    ContextParallel,
-    Convergence,
     Design,
-    Emissions,
     Engine,
-    ExpertKernels,
     ExpertMapping,
     Experts,
-    Fab,
-    FarMemory,
-    FineKernels,
-    HostTiers,
-    Latent,
     Links,
     Load,
-    Manufacture,
     Mapping,
-    NanoBatches,
     Package,
-    Packing,
     Pods,
     Precision,
-    Prices,
-    Recurrent,
-    Reliability,
     Requests,
-    Reuse,
     Serving,
-    Sharding,
-    Sparse,
-    Spill,
-    Tiers,
     paths,
 )
+
+_TABLE = toml.table(Path(__file__).with_suffix(".toml"))
+
+
+def _records(*groups: str) -> dict[str, type]:
+    """Return path → class of the optional records of groups of the table."""
+    return {path: getattr(types, name) for group in groups for path, name in _TABLE[group].items()}
+
+
+def _prefixes(names: MappingABC[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return full paths of leaves, or their prefixes, by path and names below it."""
+    return tuple(f"{path}.{name}" for path, path_names in names.items() for name in path_names)
+
 
 #: Default mapping by full path: one device, nothing split. Optional leaves have their equivalent values.
 PLAIN_MAPPING = {
@@ -84,77 +78,11 @@ CHIP = "system.accelerator.chip"
 #: Record of a mixture of experts.
 EXPERTS = "workload.experts"
 
-#: Records of a mapping and a stack for workloads with experts.
-OF_EXPERTS: dict[str, type] = {"mapping.experts": ExpertMapping, "software.experts": ExpertKernels}
-
-#: Records of a model's shape besides experts: path → class.
-OF_SHAPE: dict[str, type] = {
-    "workload.latent": Latent,
-    "workload.recurrent": Recurrent,
-    "workload.sparse": Sparse,
-}
-
-#: Records of training options, present where one of their leaves is stated.
-OF_TRAINING: dict[str, type] = {
-    "workload.adapters": Adapters,
-    "workload.packing": Packing,
-    "mapping.sharding": Sharding,
-    "mapping.context": ContextParallel,
-    "mapping.tiers": Tiers,
-    "system.host_tiers": HostTiers,
-    "system.reliability": Reliability,
-    "workload.convergence": Convergence,
-}
+#: Records of a mapping and a stack for workloads with experts, and of a model's shape besides experts: path → class.
+OF_EXPERTS, OF_SHAPE = _records("experts"), _records("shape")
 
 #: Leaves, or their prefixes, that only training reads.
-TRAINING_ALONE = (
-    *(
-        f"system.reliability.{name}"
-        for name in (
-            "checkpoint",
-            "storage_bandwidth",
-            "copy_interference",
-            "slow_nodes",
-            "straggler_slowdown",
-            "congestion",
-        )
-    ),
-    *(
-        f"mapping.{name}"
-        for name in (
-            "cp",
-            "micro_batch",
-            "virtual_stages",
-            "recompute",
-            "recompute_share",
-            "zero_stage",
-            "sequence_parallel",
-            "dp_replicate",
-            "offload_weights",
-            "offload_activations",
-            "offload_optimizer",
-            "overlap_dp",
-            "sharding.",
-            "tiers.",
-            "context.",
-            "experts.overlap_ep",
-        )
-    ),
-    *(
-        f"workload.{name}"
-        for name in (
-            "global_batch",
-            "seq_len",
-            "dropout",
-            "backward",
-            "run_tokens",
-            "adapters.",
-            "packing.",
-            "convergence.",
-            "experts.n_predict",
-        )
-    ),
-)
+TRAINING_ALONE = _prefixes(_TABLE["training_alone"])
 
 #: Load of a serving design, and the rate of an open one.
 LOAD, REQUEST_RATE = "workload.requests.load", "workload.requests.request_rate"
@@ -162,17 +90,8 @@ LOAD, REQUEST_RATE = "workload.requests.load", "workload.requests.request_rate"
 #: Leaf → the record that is absent for the value 0 on an axis.
 RECORDS_ABSENT_AT_ZERO = {"workload.adapters.rank": "workload.adapters"}
 
-#: Records of a serving design.
-OF_SERVING: dict[str, type] = {
-    "workload.requests": Requests,
-    "mapping.serving": Serving,
-    "software.engine": Engine,
-    "mapping.nano": NanoBatches,
-    "mapping.spill": Spill,
-    "mapping.cache_tiers": CacheTiers,
-    "system.far": FarMemory,
-    "workload.reuse": Reuse,
-}
+#: Records of a serving design, and of cost and emissions, with defaults where absent.
+OF_SERVING, OF_MONEY = _records("serving"), _records("money")
 
 #: Prefixes of leaves that only serving reads, which the section ``[serving]`` may fix, and which imply serving.
 LEAVES_OF_SERVING = (*(f"{path}." for path in OF_SERVING), "system.host_slowdown")
@@ -182,56 +101,14 @@ MANUFACTURE = "system.accelerator.made"
 #: TDP, under which times were measured, so that they do not depend on it.
 LIMIT_AS_SOLD = "system.accelerator.power.tdp"
 
-#: Records of cost and emissions, with defaults where absent.
-OF_MONEY: dict[str, type] = {
-    MANUFACTURE: Manufacture,
-    "system.accelerator.fab": Fab,
-    "system.prices": Prices,
-    "system.emissions": Emissions,
-}
-
 _KERNELS = "system.accelerator.kernels."
 
-#: GEMMs and attention measured alone, which steps of engines take.
-OF_KERNELS: dict[str, type] = {
-    f"{_KERNELS}fine": FineKernels,
-    f"{_KERNELS}attention": AttentionKernels,
-}
-
-#: Leaves of these, or their prefixes, which training does not read.
+#: GEMMs and attention measured alone, which steps of engines take, and training does not read.
+OF_KERNELS = _records("kernels")
 LEAVES_UNREAD_BY_TRAINING = tuple(f"{path}." for path in OF_KERNELS)
 
 #: Kernels that engines do not read: of a training step, and what kernels alone have beyond rooflines in a graph.
-LEAVES_UNREAD_BY_ENGINES = tuple(
-    f"{_KERNELS}{name}"
-    for name in (
-        *MEASURED_ALONE,
-        "matrix_depth",
-        *(
-            f"fine.{name}"
-            for name in (
-                "gemm_floor",
-                "split_time",
-                "tile_feed",
-                "output_overhead",
-                "narrow_efficiency",
-                "quantize_",
-                "block_",
-            )
-        ),
-        *(
-            f"attention.{name}"
-            for name in (
-                "context_floor",
-                "decode_efficiency",
-                "decode_tile",
-                "decode_split",
-                "decode_floor",
-                "grouped_floor",
-            )
-        ),
-    )
-)
+LEAVES_UNREAD_BY_ENGINES = (*(_KERNELS + name for name in MEASURED_ALONE), *_prefixes(_TABLE["unread_by_engines"]))
 
 
 def read_instead(path: str, unread: tuple[str, ...]) -> str:
@@ -252,16 +129,12 @@ def read_instead(path: str, unread: tuple[str, ...]) -> str:
 #: Optional records: path → class.
 OPTIONAL: dict[str, type] = {
     CHIP: Chip,
-    **OF_KERNELS,
+    **_records("kernels"),
     PODS: Pods,
     LINKS: Links,
     PACKAGE: Package,
     EXPERTS: Experts,
-    **OF_SHAPE,
-    **OF_EXPERTS,
-    **OF_TRAINING,
-    **OF_SERVING,
-    **OF_MONEY,
+    **_records("shape", "experts", "training", "serving", "money"),
 }
 
 

@@ -69,13 +69,13 @@ def search_digest() -> str:
 
 
 def sources(folder: Path) -> list[Path]:
-    """Return the paths of the Python files and tables (TOML) of a folder and its subfolders, sorted."""
-    return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".toml"))
+    """Return the paths of the Python files of a folder and its subfolders, and of their tables in TOML, sorted."""
+    return sorted(path for pattern in ("*.py", "*.toml") for path in folder.rglob(pattern))
 
 
 @functools.cache
 def folder_digest(folder: Path) -> str:
-    """Return the SHA-256 (hexadecimal) of the Python files of a folder and its subfolders."""
+    """Return the SHA-256 (hexadecimal) of the source files of a folder and its subfolders."""
     return files_digest(sources(folder))
 
 

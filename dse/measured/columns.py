@@ -22,7 +22,7 @@ class Header(NamedTuple):
 #: Similarity of names that differ by a misspelling.
 _SIMILARITY = 0.85
 
-_ROWS = toml.package_rows(Path(__file__).with_name("columns.toml"))
+_ROWS = toml.table(Path(__file__).with_name("columns.toml"))
 
 
 def _headers(kind: str) -> tuple[Header, ...]:

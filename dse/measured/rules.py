@@ -37,7 +37,7 @@ def rules(kind: str) -> tuple[RowRule, ...]:
     Args:
         kind: ``unused``, ``corrected``, ``stated``, ``mean`` or ``convention``.
     """
-    return tuple(_rule(**fields) for fields in toml.package_rows(FILE)[kind])
+    return tuple(_rule(**fields) for fields in toml.table(FILE)[kind])
 
 
 def _rule(where: Mapping[str, str], **fields: Any) -> RowRule:

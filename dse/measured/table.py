@@ -77,7 +77,7 @@ class Meaning:
 
 
 #: Rows of ``kinds.toml``: kind of table → its column, metrics and figures; quantity → its units.
-KIND_ROWS = toml.package_rows(Path(__file__).with_name("kinds.toml"))
+KIND_ROWS = toml.table(Path(__file__).with_name("kinds.toml"))
 
 #: Column of a wide table of steps → measured name and unit.
 WIDE_COLUMNS: dict[str, tuple[str, str]] = {

@@ -18,9 +18,7 @@ from dse.doors import ScalarFunction, Study
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.tools import documents, files, measuring
 from dse.tools.fleets import benchmark_lines, router
-from dse.tools.maxtext import MAXTEXT
-from dse.tools.megatron import MEGATRON_BRIDGE, MEGATRON_LM, SHARD_OPTIONS
-from dse.tools.nemo import NEMO
+from dse.tools.megatron import MEGATRON_BRIDGE, MEGATRON_LM, NEMO, SHARD_OPTIONS
 from dse.tools.options import (
     ALL_WEIGHTS,
     CACHE_TOKENS,
@@ -39,11 +37,12 @@ from dse.tools.options import (
     Pairs,
     Tool,
 )
-from dse.tools.pytorch import DEEPSPEED, TORCHTITAN
+from dse.tools.rows import options_of
 from dse.tools.sglang import SGLANG
 from dse.tools.tensorrt_llm import TENSORRT_LLM
+from dse.tools.trainers import DEEPSPEED, MAXTEXT, TORCHTITAN
 from dse.tools.vllm import VLLM
-from dse.tools.words import options as options_of, split
+from dse.tools.words import split
 from dse.types import Design, Engine, Requests, Scalar, Serving
 
 TOOLS = {
@@ -250,7 +249,7 @@ def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple
     )
     if tool.name in stack:
         other = ""
-    return ": ".join(filter(None, [context, tool.long_sequence_note])) if context else "", other
+    return ": ".join(filter(None, [context, tool.texts.get("long_sequences", "")])) if context else "", other
 
 
 def unsupported_hardware(tool: str, system: str) -> str:
@@ -380,8 +379,8 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
             "check the file and --for: docs/launch.md lists the options of each tool",
         )
     leaf_names = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in ineffective}
-    choices = [rule for rule in target.rules if isinstance(rule, ChoiceOption)]  # these belong to no other tool
-    choice_options = {option for rule in choices for pairs in rule.options_by_value.values() for option, _ in pairs}
+    choices = [rule.values for rule in target.rules if isinstance(rule, ChoiceOption) and len(rule.paths) == 1]
+    choice_options = {option for values in choices for _, pairs in values for option, _ in pairs}  # of no other tool
     strange = {
         name: leaf_name
         for name, leaf_name in leaf_names.items()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from statistics import NormalDist
+from typing import Any
 
 from dse.errors import InputError
 from dse.tools.options import (
@@ -13,14 +13,17 @@ from dse.tools.options import (
     CHECKPOINT,
     CONTEXT,
     DRAFT_LAYERS,
-    ChoiceOption,
     CompositeOption,
     Lookup,
+    OptionRule,
     Pairs,
+    Tool,
+    degrees,
     hosts,
     number,
 )
-from dse.types import AllToAll, Precision
+from dse.tools.rows import read_tool, table
+from dse.types import Precision
 from dse.types.choices import EIGHT_BITS, INT4_BYTES, WEIGHTS_ALONE
 
 SERVING, ENGINE, REQUESTS = "mapping.serving.", "software.engine.", "workload.requests."
@@ -99,30 +102,54 @@ def longest_request(leaf: Lookup, max_tokens: float = math.inf) -> tuple[float, 
     return tokens, f"{reason}, up to {limit_text}" if block_tokens > tokens else reason
 
 
-def length_option(name: str, max_tokens: Callable[[Lookup], float] = lambda leaf: math.inf) -> CompositeOption:
-    """Return the rule of the option for the maximum sequence length in tokens, up to ``max_tokens`` of a design."""
-
-    def write(leaf: Lookup) -> Pairs:
-        return [(name, number(longest_request(leaf, max_tokens(leaf))[0]))]
-
-    return CompositeOption((f"{REQUESTS}prompt_tokens", f"{REQUESTS}output_tokens"), write)
-
-
-def length_comment(name: str, max_tokens: Callable[[Lookup], float] = lambda leaf: math.inf) -> Callable[[Lookup], str]:
-    """Return the function (leaves → text) that explains the value of :func:`length_option`."""
-    return lambda leaf: f"{name}: {longest_request(leaf, max_tokens(leaf))[1]}"
-
-
-def all_to_all_option(name: str, forwarded: str) -> ChoiceOption:
-    """Return the rule of the option for an all-to-all library that sends a token once per node (DeepEP).
+def engine(
+    name: str,
+    length_name: str,
+    code: Mapping[str, OptionRule],
+    ranks: Callable[[Lookup], float],
+    max_tokens: Callable[[Lookup], float] = lambda leaf: math.inf,
+    notes: tuple[Callable[[Lookup], str], ...] = (),
+    **fields: Any,
+) -> Tool:
+    """Return the tool of an engine, with the option for the longest sequence, and notes on drafts and nodes.
 
     Args:
-        name: of the option.
-        forwarded: its value for that library.
+        name: of the tool, and of its table, whose ``texts`` its notes say.
+        length_name: option for the maximum sequence length in tokens.
+        code: name in the table → rule in Python.
+        ranks: gives the devices of a replica from a look-up of leaves.
+        max_tokens: gives the limit of a step in tokens.
+        notes: further notes.
+        **fields: as of :func:`dse.tools.options.read_tool`.
     """
-    return ChoiceOption(
-        "mapping.experts.all_to_all",
-        {float(AllToAll.pairwise): [], float(AllToAll.by_node): [(name, forwarded)]},
+    texts = table(name)["texts"]
+
+    def write_length(leaf: Lookup) -> Pairs:
+        return [(length_name, number(longest_request(leaf, max_tokens(leaf))[0]))]
+
+    def length_comment(leaf: Lookup) -> str:
+        return f"{length_name}: {longest_request(leaf, max_tokens(leaf))[1]}"
+
+    def draft_note(leaf: Lookup) -> str:
+        if "draft_model" not in texts or not draft_tokens(leaf) or has_draft_layers(leaf):
+            return ""
+        return f"the model has no layers that predict further tokens: name what drafts, {texts['draft_model']}"
+
+    def node_note(leaf: Lookup) -> str:
+        nodes, devices_per_host = hosts(leaf)
+        replica_nodes = -(-int(ranks(leaf)) // devices_per_host)
+        if ranks(leaf) > devices_per_host:
+            start = texts["nodes"].format(nodes=replica_nodes)
+            return f"{ranks(leaf):g} devices of one replica are on {replica_nodes} nodes of {devices_per_host}: {start}"
+        return f"{nodes} nodes of {devices_per_host}: {texts['replicas']}" if nodes > 1 and "replicas" in texts else ""
+
+    length = CompositeOption((f"{REQUESTS}prompt_tokens", f"{REQUESTS}output_tokens"), write_length)
+    return read_tool(
+        name,
+        {"length": length, **code},
+        value_comments=(length_comment,),
+        notes=(draft_note, *notes, node_note),
+        **fields,
     )
 
 
@@ -147,17 +174,6 @@ def has_draft_layers(leaf: Lookup) -> bool:
     return bool(leaf("workload.experts.n_predict") or leaf(DRAFT_LAYERS))
 
 
-def draft_model_note(options: str) -> Callable[[Lookup], str]:
-    """Return the function (leaves → text) that notes that drafts need a model, by ``options``; "" for no need."""
-
-    def note(leaf: Lookup) -> str:
-        if not draft_tokens(leaf) or has_draft_layers(leaf):
-            return ""
-        return f"the model has no layers that predict further tokens: name what drafts, {options}"
-
-    return note
-
-
 def token_count(text: str, name: str) -> float:
     """Return the number of tokens that the text of an option states; ValueError for another text."""
     value = float(text)
@@ -166,66 +182,18 @@ def token_count(text: str, name: str) -> float:
     return value
 
 
-def node_note(start_text: str, ranks: Callable[[Lookup], float], replicas_text: str = "") -> Callable[[Lookup], str]:
-    """Return the function (leaves → text) that notes how a replica over several nodes is started; "" for one node.
-
-    Args:
-        start_text: how it is started, with ``{nodes}``.
-        ranks: gives the devices of a replica from a look-up of leaves.
-        replicas_text: the note for replicas on separate nodes.
-    """
-
-    def note(leaf: Lookup) -> str:
-        nodes, devices_per_host = hosts(leaf)
-        if ranks(leaf) > devices_per_host:
-            replica_nodes = -(-int(ranks(leaf)) // devices_per_host)
-            start = start_text.format(nodes=replica_nodes)
-            return f"{ranks(leaf):g} devices of one replica are on {replica_nodes} nodes of {devices_per_host}: {start}"
-        return f"{nodes} nodes of {devices_per_host}: {replicas_text}" if replicas_text and nodes > 1 else ""
-
-    return note
-
-
 def replica_devices(leaf: Lookup) -> float:
     """Return the number of devices of one data-parallel rank."""
-    return (leaf("mapping.tp") or 1.0) * (leaf("mapping.pp") or 1.0)
+    return math.prod(degrees(leaf, "tp", "pp"))
 
 
 def has_attention_dp(leaf: Lookup) -> bool:
     """True where data-parallel ranks of attention share their experts, instead of being replicas."""
-    return (leaf("mapping.dp") or 1.0) > 1.0 and (leaf("mapping.experts.ep") or 1.0) > (leaf("mapping.tp") or 1.0)
+    dp, ep, tp = degrees(leaf, "dp", "experts.ep", "tp")
+    return dp > 1.0 and ep > tp
 
 
-RESERVED_ANSWER = f"{SERVING}reserved_answer"
-
-COPIES, COPIES_KEY = f"{SERVING}redundant_experts", "num_redundant_experts"
-
-
-def write_expert_copies(name: str, text: str) -> Callable[[Lookup], Pairs]:
-    """Return the function (leaves → options) of the load balancer with its copies of experts; none for 0.
-
-    Args:
-        name: option for the copies, after the one that turns the balancer on.
-        text: value of that option, with ``%s`` for the number.
-    """
-
-    def write(leaf: Lookup) -> Pairs:
-        n_copies = leaf(COPIES) or 0.0
-        return [("--enable-eplb", ""), (name, text % number(n_copies))] if n_copies else []
-
-    return write
-
-
-def read_expert_copies(*names: str) -> Callable[[Mapping[str, str]], dict[str, float]]:
-    """Return the function (options → path → value) of the copies of experts, by the first of these options."""
-
-    def read(options: Mapping[str, str]) -> dict[str, float]:
-        text = next((options[name] for name in names if name in options), "")
-        match = re.search(rf'"{COPIES_KEY}":\s*([^\s,}}]+)', text) if "{" in text else re.match("(.+)", text)
-        return {COPIES: float(match[1])} if match else {}
-
-    return read
-
+COPIES = f"{SERVING}redundant_experts"
 
 _PRECISION, _WEIGHT, _EXPERT = "mapping.precision", f"{SERVING}weight_bytes", f"{SERVING}expert_bytes"
 _EIGHT_BITS = tuple(map(float, EIGHT_BITS))
@@ -276,22 +244,17 @@ def weight_format(name: str, int8: str) -> CompositeOption:
         name: of the option.
         int8: the engine's name of 8-bit weights and activations; other names are common to all engines.
     """
-    names = {
-        float(Precision.bf16): "",
-        float(Precision.fp16): "",
-        **dict.fromkeys(_EIGHT_BITS, "fp8"),
-        float(Precision.int8): int8,
-        float(Precision.nvfp4): "modelopt_fp4",
-    }
-    product_format = ChoiceOption(_PRECISION, {code: [(name, text)] if text else [] for code, text in names.items()})
+    names = dict.fromkeys(_EIGHT_BITS, "fp8") | {float(Precision.int8): int8, float(Precision.nvfp4): "modelopt_fp4"}
 
     def write(leaf: Lookup) -> Pairs | None:
         weight, expert = (leaf(path) or 0.0 for path in (_WEIGHT, _EXPERT))
         if _is_published(leaf(CHECKPOINT), leaf(_PRECISION), weight, expert):
             return []
+        precision = leaf(_PRECISION)
         if not weight and not expert:
-            return product_format.write(leaf)
-        if leaf(_PRECISION) not in _SIXTEEN_BITS:
+            is_plain = precision is None or precision in _SIXTEEN_BITS
+            return [(name, names[precision])] if precision in names else [] if is_plain else None
+        if precision not in _SIXTEEN_BITS:
             return None
         if not weight and _is_four_bits(expert):
             return [(name, _EXPERT_FORMATS[0])]
@@ -300,7 +263,8 @@ def weight_format(name: str, int8: str) -> CompositeOption:
     def read(options: Mapping[str, str]) -> dict[str, float]:
         text = options.get(name, "")
         if text not in (*_EXPERT_FORMATS, *_WEIGHT_FORMATS):
-            return product_format.read(options)
+            code = max((code for code, format_name in names.items() if format_name == text), default=None)
+            return {} if code is None else {_PRECISION: code}
         byte_leaf = _EXPERT if text in _EXPERT_FORMATS else _WEIGHT
         return {_PRECISION: float(Precision.bf16), byte_leaf: _FOUR_BITS}
 

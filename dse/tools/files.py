@@ -7,6 +7,7 @@ of the chart llm-d-modelservice. All are read back by :mod:`dse.tools.documents`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,27 +17,12 @@ from dse.errors import InputError
 from dse.tools.documents import NEGATED, RENAMED, yaml_module
 from dse.tools.engines import has_attention_dp, replica_devices
 from dse.tools.megatron import with_switches
-from dse.tools.options import Lookup, Pairs, Tool, hosts, number
+from dse.tools.options import Lookup, Pairs, Tool, degrees, hosts, number
+from dse.tools.rows import nested_tables, parsed_value, table
 
 _Nested = dict[str, Any]
 
-#: To be filled in by ``envsubst``.
-_IMAGE, _MODEL = "${IMAGE}", "${MODEL}"
-
-#: Vendor of an accelerator → its resource in Kubernetes; of others it is to be filled in (of Ascend it counts dies).
-_RESOURCES = {
-    "NVIDIA": "nvidia.com/gpu",
-    "AMD": "amd.com/gpu",
-    "Google": "google.com/tpu",
-    "Intel": "habana.ai/gaudi",
-    "AWS": "aws.amazon.com/neuron",
-    "": "nvidia.com/gpu",
-}
-
-_COMMANDS = {
-    "vllm": ["vllm", "serve", _MODEL], "sglang": ["python3", "-m", "sglang.launch_server", "--model-path", _MODEL],
-    "tensorrt-llm": ["trtllm-serve", _MODEL],
-}  # fmt: skip
+_MODEL = "${MODEL}"
 
 
 def write(form: str, tool: Tool, leaf: Lookup, pairs: Pairs, role: str = "", vendor: str = "") -> str:
@@ -85,41 +71,37 @@ def _yaml(*documents: _Nested) -> str:
     return str(yaml.dump_all(documents, Dumper=BlockDumper, sort_keys=False, width=120)).rstrip("\n")
 
 
-def _parsed_value(text: str) -> Any:
-    """Return the number, truth value, list or text that the text of an option states; True for ""."""
-    if text.lower() in ("", "true", "false"):
-        return text.lower() != "false"
-    if text.startswith("[") and text.endswith("]"):
-        return [_parsed_value(element) for element in text[1:-1].split(",")]
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _nested_tables(pairs: Pairs) -> _Nested:
-    """Return nested tables of the values of options whose names are dotted paths."""
-    document: _Nested = {}
-    for name, text in pairs:
-        *tables, key = name.removeprefix("--").split(".")
-        table = document
-        for table_name in tables:
-            table = table.setdefault(table_name, {})
-        table[key] = _parsed_value(text)
-    return document
-
-
 def _file(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
     """Return the tool's own configuration (TOML, JSON or YAML), for engines by option without leading dashes."""
     if tool.name == "torchtitan":
-        return tomlkit.dumps(_nested_tables(pairs)).rstrip("\n")
+        return tomlkit.dumps(nested_tables(pairs)).rstrip("\n")
     if tool.name == "deepspeed":
         return tool.show(leaf, pairs)
-    return _yaml(_nested_tables(pairs))
+    return _yaml(nested_tables(pairs))
+
+
+def _filled(node: Any, values: _Nested) -> Any:
+    """Return a template with ``<name>`` replaced by values, without keys whose value is None."""
+    if isinstance(node, dict):
+        filled = {_filled(key, values): _filled(inner, values) for key, inner in node.items()}
+        return {key: inner for key, inner in filled.items() if inner is not None}
+    if isinstance(node, list):
+        return [_filled(inner, values) for inner in node]
+    if not isinstance(node, str):
+        return node
+    if whole := re.fullmatch(r"<(\w+)>", node):
+        return values[whole[1]]
+    return re.sub(r"<(\w+)>", lambda match: str(values[match[1]]), node)
+
+
+def _manifest(template: str, /, **values: Any) -> Any:
+    """Return a template of ``tables/manifests.toml`` with its values."""
+    return _filled(table("manifests")[template], values)
+
+
+def _resource(vendor: str) -> str:
+    """Return the name in Kubernetes of the accelerators of a vendor."""
+    return str(table("manifests")["resources"].get(vendor, "${RESOURCE}"))
 
 
 def _primus(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
@@ -128,13 +110,10 @@ def _primus(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> s
     negated = {option: name for name, option in NEGATED.items()}
     overrides: _Nested = {}
     for option, text in with_switches(pairs):
-        if option in negated:
-            overrides[negated[option]] = False
-            continue
         name = renamed.get(option, option.removeprefix("--").replace("-", "_"))
-        overrides[name] = text.split() if " " in text else _parsed_value(text)
-    trainer = {"framework": "megatron", "config": "pre_trainer.yaml", "model": _MODEL, "overrides": overrides}
-    return _yaml({"work_group": "dse", "exp_name": "dse", "modules": {"pre_trainer": trainer}})
+        value = text.split() if " " in text else parsed_value(text)
+        overrides |= {negated[option]: False} if option in negated else {name: value}
+    return _yaml(_manifest("primus", overrides=overrides))
 
 
 def _arguments(pairs: Pairs) -> list[str]:
@@ -142,73 +121,30 @@ def _arguments(pairs: Pairs) -> list[str]:
     return [word for name, value in pairs for word in ((name, value) if value else (name,))]
 
 
-def _container(tool: Tool, command: list[str], args: list[str], devices: int, vendor: str) -> _Nested:
-    """Return the container of a pod, with ``devices`` of the vendor's resource."""
-    return {
-        "name": tool.name,
-        "image": _IMAGE,
-        "command": command,
-        "args": args,
-        "ports": [{"containerPort": 8000}],
-        "resources": {"limits": {_RESOURCES.get(vendor, "${RESOURCE}"): devices}},
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
-    }
-
-
-def _pod(container: _Nested, labels: _Nested) -> _Nested:
-    """Return the template of a pod with one container and shared memory."""
-    shared = {"name": "shm", "emptyDir": {"medium": "Memory"}}
-    return {"metadata": {"labels": labels}, "spec": {"containers": [container], "volumes": [shared]}}
-
-
 def _kubernetes(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
     """Return the YAML of a Deployment, or over several nodes of a LeaderWorkerSet."""
     nodes, devices_per_host = hosts(leaf)
     name = f"{tool.name}-{role}" if role else tool.name
-    labels = {"app": name}
+    ports = _arguments([pair for pair in _PORTS if pair[0] not in dict(pairs)])
+
+    def pod(command: list[str], args: list[str]) -> _Nested:
+        values = {"tool": tool.name, "resource": _resource(vendor), "devices": devices_per_host}
+        container = _manifest("container", command=command, args=args, **values)
+        return dict(_manifest("pod", name=name, container=container))
+
     if nodes == 1 and not tool.entries:
-        container = _container(
-            tool, _COMMANDS[tool.name], [*_arguments(pairs), *_port_words(pairs)], devices_per_host, vendor
-        )
+        leader = worker = pod(table("manifests")["commands"][tool.name], [*_arguments(pairs), *ports])
     else:  # a script: it writes a file of entries, or computes a rank
         suffixes = ("", "") if nodes == 1 else _node_suffixes(tool, leaf, nodes, devices_per_host)
-        line = tool.show(leaf, pairs).replace('"$MODEL"', _MODEL)
-        line = " ".join([line, *_port_words(pairs)])
-        leader, worker = (
-            _container(tool, ["sh", "-c"], [line + suffix], devices_per_host, vendor) for suffix in suffixes
-        )
-        container = leader
-    if nodes == 1:
-        spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": _pod(container, labels)}
-        return _yaml({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
-    group = {
-        "size": nodes,
-        "restartPolicy": "RecreateGroupOnPodRestart",
-        "leaderTemplate": _pod(leader, labels),
-        "workerTemplate": _pod(worker, labels),
-    }
+        line = " ".join([tool.show(leaf, pairs).replace('"$MODEL"', _MODEL), *ports])
+        leader, worker = (pod(["sh", "-c"], [line + suffix]) for suffix in suffixes)
     return _yaml(
-        {
-            "apiVersion": "leaderworkerset.x-k8s.io/v1",
-            "kind": "LeaderWorkerSet",
-            "metadata": {"name": name},
-            "spec": {"replicas": 1, "leaderWorkerTemplate": group},
-        }
+        _manifest("deployment" if nodes == 1 else "group", name=name, nodes=nodes, leader=leader, worker=worker)
     )
 
 
-def _port_words(pairs: Pairs) -> list[str]:
-    """Return host and port of the container as words, those that the options do not state."""
-    values_by_option = dict(pairs)
-    return [
-        word
-        for name, value in (("--host", "0.0.0.0"), ("--port", "8000"))
-        if name not in values_by_option
-        for word in (name, value)
-    ]
-
-
-_LEADER, _RANK = "$LWS_LEADER_ADDRESS", "$LWS_WORKER_INDEX"
+#: Host and port of a container, where the options do not state them.
+_PORTS = [("--host", "0.0.0.0"), ("--port", "8000")]
 
 
 def _node_suffixes(tool: Tool, leaf: Lookup, nodes: int, devices_per_host: int) -> tuple[str, str]:
@@ -217,54 +153,36 @@ def _node_suffixes(tool: Tool, leaf: Lookup, nodes: int, devices_per_host: int) 
     Raises:
         InputError: for TensorRT-LLM, which needs MPI, and for replicas that share nothing or whose ranks span nodes.
     """
-    dp, ranks = leaf("mapping.dp") or 1.0, replica_devices(leaf)
+    (dp,), ranks = degrees(leaf, "dp"), replica_devices(leaf)
     where, fix = "--format kubernetes", "give one engine (-n), or --format line"
     if tool.name == "tensorrt-llm":
         raise InputError(where, f"TensorRT-LLM over {nodes} nodes", "one node: more need MPI and its operator", fix)
     if dp > 1.0 and (ranks > devices_per_host or not has_attention_dp(leaf)):
         got = f"{dp:g} replicas of {ranks:g} devices on nodes of {devices_per_host}"
         raise InputError(where, got, "one engine, or ranks that share experts and fit into a node", fix)
-    if tool.name == "sglang":
-        suffix = f" \\\n    --nnodes {nodes} --node-rank {_RANK} --dist-init-addr {_LEADER}:20000"
-        return suffix, suffix
-    if dp == 1.0:
-        suffix = f" \\\n    --nnodes {nodes} --node-rank {_RANK} --master-addr {_LEADER}"
-        return suffix, f"{suffix} --headless"
-    local = number(devices_per_host // ranks)
-    suffix = f" \\\n    --data-parallel-size-local {local} --data-parallel-address {_LEADER}"
-    return suffix, f"{suffix} --headless --data-parallel-start-rank $(({_RANK} * {local}))"
+    values = {"nodes": nodes, "leader": "$LWS_LEADER_ADDRESS", "rank": "$LWS_WORKER_INDEX"}
+    values["local"] = number(devices_per_host // ranks)
+    rows = table("manifests")["nodes"]
+    leader, more = _filled(rows["vllm_ranks"] if tool.name == "vllm" and dp > 1.0 else rows[tool.name], values)
+    return f" \\\n    {leader}", f" \\\n    {leader}{more}"
 
 
 def _dynamo(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
     """Return the YAML of a DynamoGraphDeployment with a frontend and a worker."""
     nodes, devices_per_host = hosts(leaf)
-    package, model = {"vllm": ("dynamo.vllm", "--model"), "sglang": ("dynamo.sglang", "--model-path")}[tool.name]
+    model = {"vllm": "--model", "sglang": "--model-path"}[tool.name]
     engine_pairs = [(option, value) for option, value in pairs if option not in _ROLE_OPTIONS]
     role_pairs = [("--disaggregation-mode", role)] if role else []
-    worker: _Nested = {
-        "componentType": "worker",
-        **({"subComponentType": role} if role else {}),
-        "replicas": 1,
-        "resources": {"limits": {"gpu": str(devices_per_host)}},
-        **({"multinode": {"nodeCount": nodes}} if nodes > 1 else {}),
-        "extraPodSpec": {
-            "mainContainer": {
-                "image": _IMAGE,
-                "command": ["python3", "-m", package],
-                "args": [model, _MODEL, *_arguments([*engine_pairs, *role_pairs])],
-            }
-        },
-    }
-    front = {"componentType": "frontend", "replicas": 1, "extraPodSpec": {"mainContainer": {"image": _IMAGE}}}
-    name = f"{role or 'decode'}-worker"
-    return _yaml(
-        {
-            "apiVersion": "nvidia.com/v1alpha1",
-            "kind": "DynamoGraphDeployment",
-            "metadata": {"name": f"{tool.name}-dse"},
-            "spec": {"services": {"Frontend": front, name: worker}},
-        }
+    document = _manifest(
+        "dynamo",
+        tool=tool.name,
+        name=role or "decode",
+        role=role or None,
+        gpus=str(devices_per_host),
+        multinode={"nodeCount": nodes} if nodes > 1 else None,
+        args=[model, _MODEL, *_arguments([*engine_pairs, *role_pairs])],
     )
+    return _yaml(document)
 
 
 #: Options of a pool that Dynamo states by its own.
@@ -283,29 +201,21 @@ def _llm_d(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> st
     Degrees stand beside the container, and in its arguments where the chart has none.
     """
     nodes, devices_per_host = hosts(leaf)
-    tp, dp = leaf("mapping.tp") or 1.0, leaf("mapping.dp") or 1.0
+    tp, dp = degrees(leaf, "tp", "dp")
     local = min(dp, max(devices_per_host // replica_devices(leaf), 1.0))
-    degrees = {"tensor": int(tp), "data": int(dp), "dataLocal": int(local)}
-    limits = {_RESOURCES.get(vendor, "${RESOURCE}"): str(devices_per_host)}
-    container = {
-        "name": "vllm",
-        "image": _IMAGE,
-        "modelCommand": "vllmServe",
-        "args": _arguments(pairs),
-        "resources": {"limits": limits, "requests": limits},
-        "mountModelVolume": True,
-    }
-    pool_key, absent_key = ("prefill", "decode") if role == "prefill" else ("decode", "prefill")
-    pool = {"create": True, "replicas": 1, "parallelism": degrees, "containers": [container]}
-    return _yaml(
-        {
-            "multinode": nodes > 1,
-            "modelArtifacts": {"uri": f"hf://{_MODEL}", "name": _MODEL},
-            "accelerator": {"type": vendor.lower() or "nvidia"},
-            pool_key: pool,
-            absent_key: {"create": False},
-        }
+    pool, absent = ("prefill", "decode") if role == "prefill" else ("decode", "prefill")
+    document = _manifest(
+        "llm-d",
+        multinode=nodes > 1,
+        accelerator=vendor.lower() or "nvidia",
+        pool=pool,
+        absent=absent,
+        degrees={"tensor": int(tp), "data": int(dp), "dataLocal": int(local)},
+        args=_arguments(pairs),
+        resource=_resource(vendor),
+        gpus=str(devices_per_host),
     )
+    return _yaml(document)
 
 
 _Writer = Callable[[Tool, Lookup, Pairs, str, str], str]

@@ -1,14 +1,16 @@
 """Rules between leaves of a design and options of a tool, written from a design and read back.
 
-Leaves without a rule of a tool are listed next to its line.
+Rows of ``tables/TOOL.toml`` become rules by :mod:`dse.tools.rows`. Leaves without a rule are listed next to a line.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import shlex
+import fnmatch
+import math
+import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 #: Reads a leaf by its full path; None where the design has no such leaf.
@@ -16,6 +18,9 @@ Lookup = Callable[[str], float | None]
 
 #: Options with their values; "" for a switch.
 Pairs = list[tuple[str, str]]
+
+#: True or False for the values of a design.
+Condition = Callable[[Lookup], bool]
 
 
 class OptionRule(Protocol):
@@ -32,93 +37,132 @@ class OptionRule(Protocol):
         """Return path → value of the options of the rule, empty where ``options`` has none of them."""
 
 
-class _LeafOption:
-    """Common part of the rules of a single leaf."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CaseOption:
+    """Rule of a row: options by cases alone, which are not read."""
 
-    path: str
+    leaves: tuple[str, ...]
+    also: tuple[str, ...] = ()
+    absent: float | None = None
+    when: Condition = lambda leaf: True
+    cases: tuple[tuple[Condition, Callable[[Lookup], Pairs] | None], ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Full path of the first leaf."""
+        return self.leaves[0]
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Full path of the leaf, alone."""
-        return (self.path,)
+        """Full paths of the leaves of the rule."""
+        return (*self.leaves, *self.also)
+
+    def write(self, leaf: Lookup) -> Pairs | None:
+        """Return the options of the first case that holds, else those of the leaf's value where ``when`` holds."""
+        for condition, pairs in self.cases:
+            if condition(leaf):
+                return pairs and pairs(leaf)
+        value = leaf(self.path)
+        value = self.absent if value is None else value
+        return [] if value is None or not self.when(leaf) else self.pairs_of(value, leaf)
+
+    def pairs_of(self, value: float, leaf: Lookup) -> Pairs | None:
+        """Return the options of a value of the leaf, None for a value without one."""
+        return []
+
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:
+        """Return path → value of the options of the rule."""
+        return {}
 
 
-@dataclasses.dataclass(frozen=True)
-class NumberOption(_LeafOption):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumberOption(CaseOption):
     """Option with the value of a leaf in the tool's ``unit``, left out at the tool's ``default``."""
 
-    name: str
-    path: str
-    default: float | None = None
+    option: str
+    default: float | str | None = None
     unit: float = 1.0
+    high: float = math.inf
+    text: str = "%s"
+    key: str = ""
+    names: tuple[str, ...] = ()
+    switch: str = ""
+    needs_switch: bool = False
+    reads: bool = True
 
-    def write(self, leaf: Lookup) -> Pairs:
-        """Return the option, empty for an absent leaf and at the tool's default."""
-        value = leaf(self.path)
-        return [] if value is None or value == self.default else [(self.name, number(value / self.unit))]
+    def pairs_of(self, value: float, leaf: Lookup) -> Pairs:
+        """Return the option, empty at the tool's default."""
+        default = leaf(self.default) if isinstance(self.default, str) else self.default
+        if default is not None and math.isclose(value, default, rel_tol=1e-6):
+            return []
+        return [*([(self.switch, "")] if self.switch else []), (self.option, self.text % number(value / self.unit))]
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
         """Return path → value in SI units; ValueError for a text that is no number."""
-        return {self.path: float(options[self.name]) * self.unit} if self.name in options else {}
+        names: tuple[str, ...] = (self.option, *self.names) if self.reads else ()
+        if self.needs_switch:
+            names = names[:1] if self.switch in options else names[1:]
+        text = next((options[name] for name in names if name in options), None)
+        if self.key and text is not None:
+            match = re.search(rf'"{self.key}":\s*([^\s,}}]+)', text) if "{" in text else re.match("(.+)", text)
+            text = match and match[1]
+        return {} if text is None else {self.path: min(float(text) * self.unit, self.high)}
 
 
-@dataclasses.dataclass(frozen=True)
-class SwitchOption(_LeafOption):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SwitchOption(CaseOption):
     """Option that is present where a leaf has the value ``on``, and left out where it has the value ``off``."""
 
-    name: str
-    path: str
+    switch: str
     on: float = 1.0
     off: float = 0.0
     value: str = ""  #: value of the option, if it is not a mere flag
     opposite: str = ""  #: option for ``off``, where that is not the tool's default
 
-    def write(self, leaf: Lookup) -> Pairs | None:
-        """Return the option at ``on``, ``opposite`` or nothing at ``off``, None at any other value.
-
-        Nothing for an absent leaf.
-        """
-        leaf_value = leaf(self.path)
-        if leaf_value is None or leaf_value == self.off:
-            return [] if leaf_value is None or not self.opposite else [(self.opposite, "")]
-        return [(self.name, self.value)] if leaf_value == self.on else None
+    def pairs_of(self, value: float, leaf: Lookup) -> Pairs | None:
+        """Return the option at ``on``, ``opposite`` or nothing at ``off``, None at any other value."""
+        if value == self.off:
+            return [(self.opposite, "")] if self.opposite else []
+        return [(self.switch, self.value)] if value == self.on else None
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
         """Return path → ``on`` or ``off`` by the last of the two options, empty for none and for "false"."""
-        last_name = next((name for name in list(options)[::-1] if name in (self.name, self.opposite)), "")
-        if self.opposite and last_name == self.opposite:
+        last_name = next((name for name in reversed(list(options)) if name in (self.switch, self.opposite)), "")
+        if last_name and last_name == self.opposite:
             return {self.path: self.off}
-        is_on = options.get(self.name, "").lower() not in ("false", "0") and self.name in options
-        return {self.path: self.on} if is_on else {}
+        return {self.path: self.on} if options.get(self.switch, "false").lower() not in ("false", "0") else {}
 
 
-@dataclasses.dataclass(frozen=True)
-class ChoiceOption(_LeafOption):
-    """Options by the value of a leaf; other values have no option."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoiceOption(CaseOption):
+    """Options by the values of leaves, None for any; other values have no option."""
 
-    path: str
-    options_by_value: Mapping[float, Sequence[tuple[str, str]]]
+    values: tuple[tuple[tuple[float | None, ...], Pairs], ...]
+    reads: tuple[tuple[tuple[float | None, ...], Pairs], ...] = ()
 
-    def write(self, leaf: Lookup) -> Pairs | None:
-        """Return the options of the leaf's value, None for a value without an entry."""
-        value = leaf(self.path)
-        if value is None:
-            return []
-        return list(self.options_by_value[value]) if value in self.options_by_value else None
+    def pairs_of(self, value: float, leaf: Lookup) -> Pairs | None:
+        """Return the options of the leaves' values, None for values without an entry."""
+        numbers = [value, *map(leaf, self.leaves[1:])]
+        for codes, pairs in self.values:
+            if all(code in (None, number) for code, number in zip(codes, numbers, strict=True)):
+                return list(pairs)
+        return None
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
         """Return path → value of the most options that are all present, empty for none."""
-        matching = [
-            (len(pairs), value)
-            for value, pairs in self.options_by_value.items()
-            if pairs and all(options.get(name) == text for name, text in pairs)
+        matching = [(codes, pairs) for codes, pairs in self.values if all(options.get(n) == text for n, text in pairs)]
+        matching += [
+            (codes, pairs)
+            for codes, pairs in self.reads
+            if all(name in options and fnmatch.fnmatchcase(options[name], pattern) for name, pattern in pairs)
         ]
-        return {self.path: max(matching)[1]} if matching else {}
+        codes, pairs = max(matching, key=lambda match: len(match[1]), default=((), []))
+        return {path: code for path, code in zip(self.leaves, codes, strict=False) if pairs and code is not None}
 
 
 @dataclasses.dataclass(frozen=True)
 class CompositeOption:
-    """Rule whose options depend on several leaves."""
+    """Rule in Python, for options that follow from several leaves."""
 
     paths: tuple[str, ...]
     write: Callable[[Lookup], Pairs | None]
@@ -140,99 +184,82 @@ CHECKPOINT = "launch.checkpoint"
 #: Multi-token prediction layers of a checkpoint, by its file in the catalogue.
 DRAFT_LAYERS = "launch.draft_layers"
 
-
-@dataclasses.dataclass(frozen=True)
-class ByteDependentOption(_LeafOption):
-    """Option for a leaf whose value is converted by the bytes of a design."""
-
-    name: str
-    path: str
-
-    def read(self, options: Mapping[str, str]) -> dict[str, float]:
-        """Return an empty mapping, since the leaf needs a design; ValueError for an invalid number."""
-        if self.name in options:
-            self._number(options)
-        return {}
-
-    def read_for_design(self, options: Mapping[str, str], leaf: Lookup) -> dict[str, float]:
-        """Return path → value for a design, at most 1 (all of its bytes); empty without it."""
-        return {self.path: min(self._share(self._number(options), leaf), 1.0)} if self.name in options else {}
-
-    def _number(self, options: Mapping[str, str]) -> float:
-        """Return the number that the option states; ValueError for one that it cannot have."""
-        raise NotImplementedError
-
-    def _share(self, value: float, leaf: Lookup) -> float:
-        """Return the value of the leaf, a share, from the number of the option."""
-        raise NotImplementedError
-
-
-@dataclasses.dataclass(frozen=True)
-class OffloadedWeights(ByteDependentOption):
-    """Option for the offloaded weights of a device in GiB; the leaf is their share."""
-
-    def write(self, leaf: Lookup) -> Pairs | None:
-        """Return the option with GiB of weights, empty for none, None for a device with far memory."""
-        share = leaf(self.path)
-        if not share:
-            return []
-        if leaf("system.far.capacity") is not None:
-            return None
-        return [(self.name, number(share * (leaf(ALL_WEIGHTS) or 0.0) / _GIB))]
-
-    def _number(self, options: Mapping[str, str]) -> float:
-        """Return the GiB that the option states; ValueError below 0."""
-        value = float(options[self.name])
-        if not value >= 0.0:
-            raise ValueError(f"{self.name} {options[self.name]} is not a size in GiB")
-        return value
-
-    def _share(self, value: float, leaf: Lookup) -> float:
-        """Return the share of all weights that ``value`` GiB are."""
-        return value * _GIB / (leaf(ALL_WEIGHTS) or 1.0)
-
-
 _GIB = 2.0**30
 
 
 @dataclasses.dataclass(frozen=True)
-class MemoryShare(ByteDependentOption):
-    """An option for a share of memory whose bytes differ from those of the leaf, the share of all used memory.
+class ByteDependentOption:
+    """Option for a leaf that is a share of bytes: linear in the number of the option, by the bytes of a design."""
 
-    ``is_of_free_memory``: share of the memory left by weights and engine runtime; otherwise share of weights and cache
-    without the runtime. Both need the bytes of a design.
-    """
+    name: str
+    path: str
+    line: Callable[[Lookup], tuple[float, float] | None]  #: (share at 0, its increase to 1); None without an option
+    meaning: str  #: of the number, for errors
+    high: float = math.inf  #: largest number
 
-    is_of_free_memory: bool
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Full path of the leaf, alone."""
+        return (self.path,)
 
     def write(self, leaf: Lookup) -> Pairs | None:
-        """Return the option with the tool's share, None where that is not above 0 and at most 1."""
+        """Return the option with its number, empty for none of a size, None where it can have no such number."""
         share = leaf(self.path)
-        if share is None:
+        if share is None or (not share and self.high == math.inf):
             return []
-        intercept, slope = self._line(leaf)
-        option_share = (share - intercept) / slope if slope > 0.0 else 0.0
-        return [(self.name, number(option_share))] if 0.0 < option_share <= 1.0 else None
+        intercept, slope = self.line(leaf) or (0.0, 0.0)
+        value = (share - intercept) / slope if slope > 0.0 else 0.0
+        return [(self.name, number(value))] if 0.0 < value <= self.high else None
 
-    def _number(self, options: Mapping[str, str]) -> float:
-        """Return the share that the option states; ValueError for one outside of 0 to 1, and for 0."""
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:
+        """Return an empty mapping, since the leaf needs a design; ValueError for an invalid number."""
+        self._number(options)
+        return {}
+
+    def read_for_design(self, options: Mapping[str, str], leaf: Lookup) -> dict[str, float]:
+        """Return path → value for a design, at most 1 (all of its bytes); empty without it."""
+        value = self._number(options)
+        intercept, slope = self.line(leaf) or (0.0, 0.0)
+        return {} if value is None else {self.path: min(intercept + value * slope, 1.0)}
+
+    def _number(self, options: Mapping[str, str]) -> float | None:
+        """Return the number that the option states, None without it; ValueError for one that it cannot have."""
+        if self.name not in options:
+            return None
         value = float(options[self.name])
-        if not 0.0 < value <= 1.0:
-            raise ValueError(f"{self.name} {options[self.name]} is not a share")
+        if not 0.0 <= value <= self.high or (not value and self.high < math.inf):
+            raise ValueError(f"{self.name} {options[self.name]} is not {self.meaning}")
         return value
 
-    def _share(self, value: float, leaf: Lookup) -> float:
-        """Return the share of the leaf, of all used memory, for a share of the option."""
-        intercept, slope = self._line(leaf)
-        return intercept + value * slope
 
-    def _line(self, leaf: Lookup) -> tuple[float, float]:
-        """Return (share of the leaf for an option of 0, its increase to an option of 1)."""
+def offloaded_weights(name: str, path: str) -> ByteDependentOption:
+    """Return the rule of an option for the offloaded weights of a device in GiB; the leaf is their share.
+
+    A device with far memory has no such option.
+    """
+
+    def line(leaf: Lookup) -> tuple[float, float] | None:
+        return None if leaf("system.far.capacity") is not None else (0.0, _GIB / (leaf(ALL_WEIGHTS) or 1.0))
+
+    return ByteDependentOption(name, path, line, "a size in GiB")
+
+
+def memory_share(name: str, path: str, is_of_free_memory: bool) -> ByteDependentOption:
+    """Return the rule of an option for a share of memory other than the leaf's, which is the share of all used memory.
+
+    Args:
+        name: of the option.
+        path: of the leaf.
+        is_of_free_memory: True for the share of the memory left by weights and engine runtime; False for the share of
+            weights and cache without the runtime. Both need the bytes of a design.
+    """
+
+    def line(leaf: Lookup) -> tuple[float, float]:
         weights, runtime = ((leaf(name) or 0.0) / (leaf(CAPACITY) or 1.0) for name in (WEIGHTS, RUNTIME))
         used_share = weights + runtime
-        return (
-            (used_share, 1.0 - used_share) if self.is_of_free_memory else (runtime, 1.0)
-        )  # an option of 1 is exactly 1
+        return (used_share, 1.0 - used_share) if is_of_free_memory else (runtime, 1.0)  # an option of 1 is exactly 1
+
+    return ByteDependentOption(name, path, line, "a share", 1.0)
 
 
 class Tool(NamedTuple):
@@ -251,7 +278,7 @@ class Tool(NamedTuple):
     value_comments: tuple[Callable[[Lookup], str], ...] = ()  #: comments on values of a written line
     remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
     entries: tuple[str, ...] = ()  #: of an additional YAML file
-    long_sequence_note: str = ""  #: treatment of sequences beyond the model's context
+    texts: Mapping[str, str] = types.MappingProxyType({})  #: what its notes say
     roles: Mapping[str, Callable[[Lookup], Pairs]] = types.MappingProxyType({})  #: role of a pool → its options
 
 
@@ -275,63 +302,6 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value == round(value) else f"{value:.6g}"
 
 
-def flags(command: str) -> Callable[[Lookup, Pairs], str]:
-    """Return the function (leaves, options) → command line of flags, one per line.
-
-    Args:
-        command: start of the line; it may contain ``{nodes}`` and ``{each}``, the devices of a node.
-    """
-
-    def show(leaf: Lookup, pairs: Pairs) -> str:
-        nodes, devices_per_host = hosts(leaf)
-        words = (f"{name} {_quoted(value)}".strip() for name, value in pairs)
-        parts = [command.format(nodes=nodes, each=devices_per_host), *words]
-        return " \\\n    ".join(parts)
-
-    return show
-
-
-def with_entries(command: str, option: str, file: str) -> Callable[[Lookup, Pairs], str]:
-    """Return the function (leaves, options) → command line of flags, after a line that writes a YAML file.
-
-    Entries are the options without a dash; there is no file without any.
-
-    Args:
-        command: start of the line.
-        option: that takes the file.
-        file: name of the file.
-    """
-    call = flags(command)
-
-    def show(leaf: Lookup, pairs: Pairs) -> str:
-        entries = [f"{name}: {value}" for name, value in pairs if not name.startswith("-")]
-        options = [(name, value) for name, value in pairs if name.startswith("-")]
-        if not entries:
-            return call(leaf, options)
-        return "\n".join([f"cat > {file} <<EOF", *entries, "EOF", call(leaf, [*options, (option, file)])])
-
-    return show
-
-
-def _quoted(value: str) -> str:
-    """Return the value of an option, quoted for a shell where it has brackets or stars."""
-    return shlex.quote(value) if any(c in value for c in "{([*") else value
-
-
-def assignments(command: str) -> Callable[[Lookup, Pairs], str]:
-    """Return the function (leaves, options) → command line of ``name=value``, one per line.
-
-    ``command`` is the start of the line, as of :func:`flags`.
-    """
-
-    def show(leaf: Lookup, pairs: Pairs) -> str:
-        nodes, devices_per_host = hosts(leaf)
-        words = (_quoted(f"{name}={value}") for name, value in pairs)
-        return " \\\n    ".join([command.format(nodes=nodes, each=devices_per_host), *words])
-
-    return show
-
-
 #: Accelerators per host of a system of the catalogue whose scale-up network joins several hosts.
 HOST_DEVICES = "launch.host_devices"
 
@@ -344,3 +314,8 @@ def hosts(leaf: Lookup) -> tuple[int, int]:
     devices, domain = int(leaf("system.n_devices") or 1), int(leaf("system.scale_up.domain") or 1)
     devices_per_host = min(devices, domain if domain <= _MAX_HOST_DEVICES else int(leaf(HOST_DEVICES) or _TRAY_DEVICES))
     return -(-devices // devices_per_host), devices_per_host
+
+
+def degrees(leaf: Lookup, *names: str) -> list[float]:
+    """Return values of a mapping, such as its degrees of parallelism, by their names; 1 for absent ones and for 0."""
+    return [leaf(f"mapping.{name}") or 1.0 for name in names]

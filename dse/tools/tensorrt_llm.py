@@ -9,51 +9,33 @@ from collections.abc import Mapping
 from dse.tools.engines import (
     COPIES,
     DRAFTS,
-    ENGINE,
-    RESERVED_ANSWER,
     SERVING,
     checkpoint_format,
     draft_tokens,
+    engine,
     has_attention_dp,
     has_draft_layers,
-    length_comment,
-    length_option,
     longest_prompt,
     longest_request,
-    node_note,
     replica_devices,
     token_count,
 )
-from dse.tools.options import (
-    ChoiceOption,
-    CompositeOption,
-    Lookup,
-    MemoryShare,
-    NumberOption,
-    Pairs,
-    Tool,
-    number,
-    with_entries,
-)
-from dse.types import Precision
+from dse.tools.options import CompositeOption, Lookup, Pairs, degrees, memory_share, number
 
 _ATTENTION_DP = "enable_attention_dp"
 
 
 def _uses_attention_dp(leaf: Lookup) -> bool:
     """True for TensorRT-LLM's attention data parallelism: attention per rank, experts over all ranks."""
-    return (
-        has_attention_dp(leaf)
-        and (leaf("mapping.tp") or 1.0) == 1.0
-        and (leaf("mapping.experts.ep") == leaf("mapping.dp"))
-    )
+    ep, dp = leaf("mapping.experts.ep"), leaf("mapping.dp")
+    return has_attention_dp(leaf) and degrees(leaf, "tp") == [1.0] and ep == dp
 
 
 def _tp_size(leaf: Lookup) -> Pairs | None:
     """Return tp, or the data-parallel ranks of attention, as an option; None for attention over a part of the ranks."""
+    tp, dp = degrees(leaf, "tp", "dp")
     if _uses_attention_dp(leaf):
-        return [("--tp_size", number(leaf("mapping.dp") or 1.0))]
-    tp = leaf("mapping.tp") or 1.0
+        return [("--tp_size", number(dp))]
     if has_attention_dp(leaf):
         return None
     return [("--tp_size", number(tp))] if tp > 1.0 else []
@@ -63,7 +45,7 @@ def _attention_dp_entry(leaf: Lookup) -> Pairs | None:
     """Return attention data parallelism as an entry, empty for one rank, None for other replicas."""
     if _uses_attention_dp(leaf):
         return [(_ATTENTION_DP, "true")]
-    return None if (leaf("mapping.dp") or 1.0) > 1.0 else []
+    return None if degrees(leaf, "dp") > [1.0] else []
 
 
 def _read_tp_size(options: Mapping[str, str]) -> dict[str, float]:
@@ -76,13 +58,13 @@ def _read_tp_size(options: Mapping[str, str]) -> dict[str, float]:
 
 def _replicas(leaf: Lookup) -> str:
     """Return the note that the line is one of several replicas, "" for one."""
-    dp = leaf("mapping.dp") or 1.0
+    (dp,) = degrees(leaf, "dp")
     if dp == 1.0 or has_attention_dp(leaf):
         return ""
     return f"the line is one of {dp:g} replicas: start each on devices of its own, behind a router"
 
 
-_EXPERTS_CONFIG, _SCHEDULER = "moe_config", "scheduler_config"
+_EXPERTS_CONFIG = "moe_config"
 
 
 def _slots(leaf: Lookup) -> Pairs:
@@ -102,7 +84,7 @@ def _slots_remark(options: Mapping[str, str]) -> str:
 
 
 _CACHE, _SPECULATION, _LAYERS = "kv_cache_config", "speculative_config", "num_nextn_predict_layers"
-_FREE_MEMORY_SHARE = MemoryShare(
+_FREE_MEMORY_SHARE = memory_share(
     "--kv_cache_free_gpu_memory_fraction", f"{SERVING}memory_share", is_of_free_memory=True
 )
 
@@ -162,39 +144,20 @@ def _context(leaf: Lookup) -> Pairs:
     return [("disable_overlap_scheduler", "true"), *_transceiver(leaf)]
 
 
-TENSORRT_LLM = Tool(
+TENSORRT_LLM = engine(
     "tensorrt-llm",
-    "serving",
-    "1.1",
-    "https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve.html",
-    (
-        CompositeOption(("mapping.tp",), _tp_size, _read_tp_size),
-        CompositeOption(("mapping.dp",), _attention_dp_entry),
-        NumberOption("--pp_size", "mapping.pp", default=1.0),
-        NumberOption("--ep_size", "mapping.experts.ep", default=1.0),
-        length_option("--max_seq_len"),
-        NumberOption("--max_num_tokens", f"{SERVING}chunk"),
-        NumberOption("--max_batch_size", f"{ENGINE}most_sequences"),
-        _FREE_MEMORY_SHARE,
-        CompositeOption((f"{SERVING}cache_bytes",), _cache, _read_cache),
-        CompositeOption(DRAFTS, _predicted, _read_predicted),
-        CompositeOption((COPIES,), _slots),
-        ChoiceOption(RESERVED_ANSWER, {1.0: [], 0.0: [(_SCHEDULER, "{capacity_scheduler_policy: MAX_UTILIZATION}")]}),
-        # Other formats are those of the checkpoint.
-        ChoiceOption("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),
-        checkpoint_format(),
-    ),
-    with_entries('trtllm-serve "$MODEL"', "--extra_llm_api_options", "extra_llm_api_options.yml"),
-    vendors=("NVIDIA",),
-    value_comments=(length_comment("--max_seq_len"),),
-    notes=(
-        _replicas,
-        node_note(
-            "start the line by srun or mpirun with one rank per device, behind trtllm-llmapi-launch",
-            lambda leaf: replica_devices(leaf) * ((leaf("mapping.dp") or 1.0) if _uses_attention_dp(leaf) else 1.0),
-        ),
-    ),
-    entries=(_ATTENTION_DP, _CACHE, _EXPERTS_CONFIG, _SCHEDULER, _SPECULATION),
+    "--max_seq_len",
+    {
+        "tp": CompositeOption(("mapping.tp",), _tp_size, _read_tp_size),
+        "attention_dp": CompositeOption(("mapping.dp",), _attention_dp_entry),
+        "memory": _FREE_MEMORY_SHARE,
+        "cache": CompositeOption((f"{SERVING}cache_bytes",), _cache, _read_cache),
+        "drafts": CompositeOption(DRAFTS, _predicted, _read_predicted),
+        "copies": CompositeOption((COPIES,), _slots),
+        "checkpoint": checkpoint_format(),
+    },
+    lambda leaf: replica_devices(leaf) * (degrees(leaf, "dp")[0] if _uses_attention_dp(leaf) else 1.0),
+    notes=(_replicas,),
     remarks=(_entry_remark, _slots_remark),
     roles={"prefill": _context, "decode": _transceiver},
 )

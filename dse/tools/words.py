@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from dse.errors import InputError
-from dse.tools.options import Tool
 
 
 def split(text: str | Sequence[str]) -> list[str]:
@@ -25,32 +24,29 @@ def split(text: str | Sequence[str]) -> list[str]:
         raise InputError("arguments", str(error), "words as on a command line", "close the quotation") from None
 
 
-#: ``name=value`` of configurations, with Hydra's prefixes.
-_ASSIGNED = re.compile(r"\+{0,2}[A-Za-z_][\w.]*=")
-
-#: An option with one dash, not a negative number.
-_SHORT = re.compile(r"-[A-Za-z]")
+#: An option: with two dashes, with one that is no sign, or ``name=value`` of configurations with Hydra's prefixes.
+_OPTION = re.compile(r"--|-[A-Za-z]|\+{0,2}[A-Za-z_][\w.]*=")
 
 
-def options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
+def options(words: Sequence[str], entries: Container[str] = (), name_of: Callable[[str], str] = str) -> dict[str, str]:
     """Return option → its values joined by spaces, "" for a switch, in order of last occurrence.
 
     ``--name=value``, ``name=value`` and ``name: value`` are read too.
 
     Args:
         words: of a command line.
-        tool: whose names of options count.
+        entries: names that may be read as ``name: value``.
+        name_of: gives the name of an option in the rules of a tool.
     """
     values_by_option: dict[str, list[str]] = {}
     name = ""
     for word in words:
-        if word.endswith(":") and word[:-1] in tool.entries:
+        if word.endswith(":") and word[:-1] in entries:
             name = word[:-1]
             values_by_option[name] = []
-            continue
-        if word.startswith("--") or _SHORT.match(word) or _ASSIGNED.match(word):
+        elif _OPTION.match(word):
             option_text, equals, value = word.lstrip("+").partition("=")
-            name = _name(option_text, tool)
+            name = name_of(option_text)
             values_by_option.pop(name, None)
             values_by_option[name] = [value] if equals else []
         elif word in ("(", ")"):  # of a shell array
@@ -58,9 +54,3 @@ def options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
         elif name:
             values_by_option[name].append(word)
     return {name: " ".join(values) for name, values in values_by_option.items()}
-
-
-def _name(option_text: str, tool: Tool) -> str:
-    """Return the name of an option in the rules of a tool."""
-    name = "--" + option_text[2:].replace("_", "-") if tool.dashes and option_text.startswith("--") else option_text
-    return tool.aliases.get(name, name)

@@ -13,7 +13,7 @@ from docs.make import cost
 from docs.make.energy.page import clock_range
 from docs.make.markdown import fill, linked
 from dse.designs import all_leaves, catalog, leaf_path
-from dse.designs.catalog.schema import SCHEMAS, TableField
+from dse.designs.catalog.schema import TableField, schemas
 from dse.designs.catalog.value import CONFIDENCES
 from dse.doors import SERVING, TRAINING
 from dse.io import toml
@@ -139,7 +139,7 @@ def test_every_field_of_the_catalogue_is_in_the_reference():
         for key, field in table.fields.items():
             yield from paths(field, f"{at}{key}.") if isinstance(field, TableField) else [(at, key, field)]
 
-    for kind, table in SCHEMAS.items():
+    for kind, table in schemas().items():
         keys = stated(REFERENCE.partition(f"<!-- table: keys of {catalog.FOLDERS[kind]} -->\n")[2].partition("<!--")[0])
         for at, key, field in paths(table):
             other = ELSEWHERE.get(f"{kind}.{at[:-1]}")

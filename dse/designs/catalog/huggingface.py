@@ -9,14 +9,14 @@ workload cannot represent is an InputError that names the key.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dse.designs.catalog import mixtures
-from dse.designs.catalog.config_keys import NOT_YET, Config, integer, required_integer
-from dse.designs.catalog.mixtures import MixtureShape
+from dse.designs.catalog.mixtures import NOT_YET, PART_KEYS, TABLE, Config, MixtureShape, integer, required_integer
 from dse.errors import InputError, unknown_name
 from dse.io import inputs
 
@@ -36,58 +36,12 @@ class Family:
 
 #: ``model_type`` → its family.
 FAMILIES = {
-    "llama": Family(),
-    "mistral": Family(local="all"),
-    "qwen2": Family(local="late"),
-    "qwen3": Family(local="late"),
-    "olmo2": Family(),
-    "phi3": Family(local="all"),
-    "gemma": Family(tied=True),
-    "gemma2": Family(tied=True, local="1 of 2"),
-    "gemma3_text": Family(tied=True, local="5 of 6"),
-    "nemotron": Family(gated=False),
-    "gpt2": Family(gated=False, positions="learned", tied=True),
-    "gpt_neox": Family(gated=False),
-    "opt": Family(gated=False, positions="learned", tied=True),
-    "bloom": Family(gated=False, positions="alibi", tied=True),
-    "falcon": Family(gated=False, tied=True),
-    "mixtral": Family(local="all", mixture=MixtureShape(width="intermediate_size")),
-    "olmoe": Family(mixture=MixtureShape(width="intermediate_size")),
-    "qwen2_moe": Family(local="late", mixture=MixtureShape()),
-    "qwen3_moe": Family(local="late", mixture=MixtureShape()),
-    "gpt_oss": Family(
-        local="1 of 2", mixture=MixtureShape(width="intermediate_size", biased=True), left_out="attention sinks"
-    ),
-    "llama4_text": Family(
-        local="3 of 4", mixture=MixtureShape(width="intermediate_size", dense="intermediate_size_mlp", one_shared=True)
-    ),
-    "minimax_m2": Family(mixture=MixtureShape(width="intermediate_size")),
-    "glm4_moe": Family(mixture=MixtureShape()),
-    "glm4_moe_lite": Family(mixture=MixtureShape(latent=True)),
-    "glm_moe_dsa": Family(mixture=MixtureShape(latent=True, sparse=True)),
-    "deepseek": Family(mixture=MixtureShape()),
-    "deepseek_v2": Family(mixture=MixtureShape(latent=True)),
-    "deepseek_v3": Family(mixture=MixtureShape(latent=True)),
-    "deepseek_v32": Family(mixture=MixtureShape(latent=True, sparse=True)),
-    "kimi_k2": Family(mixture=MixtureShape(latent=True)),
-    "qwen3_next": Family(mixture=MixtureShape(), hybrid="delta"),
-    "qwen3_5_text": Family(hybrid="delta"),
-    "qwen3_5_moe_text": Family(mixture=MixtureShape(), hybrid="delta"),
-    "nemotron_h": Family(gated=False, positions="none", mixture=MixtureShape(), hybrid="mamba"),
+    kind: Family(**row | ({"mixture": MixtureShape(**row["mixture"])} if "mixture" in row else {}))
+    for kind, row in TABLE["families"].items()
 }
 
 #: Field of a workload → the keys that hold it.
-_KEYS = {
-    "n_layers": ("num_hidden_layers", "n_layer"),
-    "hidden": ("hidden_size", "n_embd", "n_embed"),
-    "n_heads": ("num_attention_heads", "n_head"),
-    "n_kv_heads": ("num_key_value_heads", "num_kv_heads"),
-    "head_dim": ("head_dim",),
-    "ffn_hidden": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
-    "vocab": ("vocab_size",),
-    "window": ("sliding_window", "attention_chunk_size"),
-    "max_seq_len": ("max_position_embeddings", "n_positions", "n_ctx", "seq_length"),
-}
+_KEYS: dict[str, tuple[str, ...]] = {field: tuple(keys) for field, keys in TABLE["shape"].items()}
 
 #: Families whose feed-forward is four times as wide as the model where the configuration does not say.
 _FOUR_TIMES = ("gpt2", "bloom", "falcon")
@@ -98,32 +52,6 @@ _CONFIG_FILE, _DENSE, _MIXED = (
     "a dense decoder",
     "a decoder that attends, with experts",
 )
-
-#: Key → what it means; a configuration that sets it (to anything but false, 0, 1 or null), and whose family does not
-#: read it, is neither a dense decoder nor a mixture of experts that dse models.
-_FOREIGN = {
-    "is_encoder_decoder": "an encoder and a decoder",
-    "add_cross_attention": "cross-attention",
-    "vision_config": "a vision model in addition to the decoder",
-    "audio_config": "an audio model in addition to the decoder",
-    "text_config": "several models in one",
-    "num_local_experts": "a mixture of experts",
-    "num_experts": "a mixture of experts",
-    "n_routed_experts": "a mixture of experts",
-    "moe_intermediate_size": "a mixture of experts",
-    "moe_num_experts": "a mixture of experts",
-    "kv_lora_rank": "multi-head latent attention",
-    "q_lora_rank": "multi-head latent attention",
-    "index_topk": "attention to the tokens that an indexer picks",
-    "zero_expert_num": "experts that do nothing",
-    "hc_mult": "several residual streams",
-    "state_size": "a state-space model",
-    "ssm_cfg": "a state-space model",
-    "mamba_d_state": "state-space layers",
-    "linear_conv_kernel_dim": "linear attention",
-    "linear_attn_config": "linear attention",
-    "quantization_config": "quantised weights, which are not trained",
-}
 
 #: Kinds of layers that attend, in ``layer_types``: to all tokens, or to those of a window or chunk.
 _FULL_ATTENTION, _LOCAL_ATTENTION = ("full_attention",), ("sliding_attention", "chunked_attention")
@@ -238,7 +166,7 @@ def _family(config: Config, where: str) -> Family:
     """Return the family of a configuration; InputError for an unknown type or a part that dse does not represent."""
     kind = config.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
-    if family is not None and family.hybrid and not any(config.get(key) for key in mixtures.EXPERT_KEYS):
+    if family is not None and family.hybrid and not any(config.get(key) for key in PART_KEYS["experts"]):
         family = dataclasses.replace(family, mixture=None)
     _check_parts(config, family, where)
     if family is None:
@@ -252,17 +180,22 @@ def _family(config: Config, where: str) -> Family:
 def _keys_read(config: Config, family: Family | None) -> set[str]:
     """Return the keys of the parts that a family may have, for an unknown type (None) those of all families."""
     if family is None:
-        parts = (*mixtures.EXPERT_KEYS, *mixtures.LATENT_KEYS, *mixtures.SPARSE_KEYS, *mixtures.HYBRID_KEYS)
-        return {*parts, "quantization_config"}
-    published = family.mixture is not None and mixtures.published_in(config)
-    states = mixtures.HYBRID_KEYS if family.hybrid else ()
-    return {*mixtures.keys_read(family.mixture), *states, *(["quantization_config"] if published else [])}
+        return {"quantization_config", *itertools.chain(*PART_KEYS.values())}
+    mixture = family.mixture
+    parts = {
+        "experts": mixture is not None,
+        "latent": mixture is not None and mixture.latent,
+        "sparse": mixture is not None and mixture.sparse,
+        "hybrid": bool(family.hybrid),
+    }
+    keys = {key for part, is_present in parts.items() if is_present for key in PART_KEYS[part]}
+    return keys | ({"quantization_config"} if mixture is not None and mixtures.published_in(config) else set())
 
 
 def _check_parts(config: Config, family: Family | None, where: str) -> None:
     """Raise InputError for a part, a kind of layer or a width that the family does not have in dse."""
     family_keys, allows_experts = _keys_read(config, family), family is None or family.mixture is not None
-    for key, meaning in _FOREIGN.items():
+    for key, meaning in TABLE["foreign"].items():
         value = config.get(key)
         if key not in family_keys and (value is True or (value is not None and value not in (False, 0, 1))):
             got = "a table" if isinstance(value, dict | list) else json.dumps(value)

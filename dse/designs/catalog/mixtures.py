@@ -13,10 +13,64 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from dse.designs.catalog.config_keys import NOT_YET, Config, integer, present_key, required_integer
 from dse.errors import InputError
+from dse.io import toml
+
+#: Rows of keys and families.
+TABLE = toml.table(Path(__file__).with_name("huggingface.toml"))
+
+#: A parsed configuration.
+Config = Mapping[str, Any]
+
+#: Numbers of a shape: what is larger is none.
+MOST = 10**9
+
+#: How to go on with a model that no key can tell.
+NOT_YET = "write the workload by hand if dse models it: docs/reference.md"
+
+
+def integer(config: Config, keys: Sequence[str], where: str, minimum: int = 1) -> int | None:
+    """Return the whole number at the first key that a configuration has, None where it has none of them.
+
+    Args:
+        config: as parsed.
+        keys: names of the field; the first one that is present counts.
+        where: name of the configuration in errors.
+        minimum: smallest allowed number.
+
+    Raises:
+        InputError: for any other value.
+    """
+    key = next((key for key in keys if config.get(key) is not None), None)
+    if key is None:
+        return None
+    value = config[key]
+    if type(value) is not int or not minimum <= value <= MOST:
+        allowed = f"one whole number for all layers, {minimum} to {MOST:,}"
+        raise InputError(f"{where}: {key}", repr(value), allowed, "models whose layers differ are not modelled yet")
+    return value
+
+
+def required_integer(config: Config, keys: Sequence[str], where: str) -> int:
+    """Return the whole number at the first key that a configuration has, at least 1.
+
+    Raises:
+        InputError: where no key of the field is present, and for any other value.
+    """
+    value = integer(config, keys, where)
+    if value is None:
+        raise InputError(f"{where}: {keys[0]}", "nothing", "a whole number", f"add {' or '.join(keys)}")
+    return value
+
+
+def present_key(config: Config, keys: Sequence[str]) -> str:
+    """Return the first of some keys that a configuration has, else the first of all, for messages."""
+    return next((key for key in keys if config.get(key) is not None), keys[0])
+
 
 #: Field of a workload file, dotted → value.
 Fields = dict[str, int]
@@ -35,32 +89,13 @@ class MixtureShape:
 
 
 #: Keys of what all families have, the first that is there counts.
-_EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
-_TOP_K = ("num_experts_per_tok", "experts_per_token")
-_SHARED_COUNT = ("n_shared_experts", "num_shared_experts")
-_SHARED_WIDTH = (
-    "shared_expert_intermediate_size",
-    "shared_intermediate_size",
-    "moe_shared_expert_intermediate_size",
-)
-_FIRST = ("first_k_dense_replace", "num_dense_layers")
-_EVERY = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
-_PREDICTED_LAYERS = ("num_nextn_predict_layers", "num_mtp_modules")
+_KEYS = {name: tuple(keys) for name, keys in TABLE["mixture"].items()}
 
-#: Keys that tell of experts, of latent and of sparse attention; those of another architecture refuse them.
-EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size", "moe_num_experts")
-LATENT_KEYS = ("kv_lora_rank", "q_lora_rank")
-SPARSE_KEYS = ("index_topk",)
+#: Part of a model → keys that tell of it; those of another architecture refuse them.
+PART_KEYS = {name: tuple(keys) for name, keys in TABLE["keys"].items()}
 
 #: Formats in which the makers of mixtures publish their weights.
 _PUBLISHED_IN = ("fp8", "mxfp4", "compressed-tensors", "modelopt")
-
-
-def keys_read(mixture: MixtureShape | None) -> tuple[str, ...]:
-    """Return the keys of parts that a family reads, empty for one without experts."""
-    if mixture is None:
-        return ()
-    return (*EXPERT_KEYS, *(LATENT_KEYS if mixture.latent else ()), *(SPARSE_KEYS if mixture.sparse else ()))
 
 
 def fields(config: Config, mixture: MixtureShape, layers: int, where: str) -> Fields:
@@ -79,13 +114,13 @@ def fields(config: Config, mixture: MixtureShape, layers: int, where: str) -> Fi
     if mixture.latent:
         values |= _latent(config, where)
     if mixture.sparse:
-        values |= _sparse(config, where)
+        values |= {f"sparse.{field}": number for field, number in _part(config, "sparse", where).items()}
     return values
 
 
 def predicted_tokens(config: Config, where: str = "config.json") -> int:
     """Return the number of tokens that training predicts beyond the next one, 0 for none."""
-    return 0 if config.get("use_mtp") is False else integer(config, _PREDICTED_LAYERS, where, minimum=0) or 0
+    return 0 if config.get("use_mtp") is False else integer(config, _KEYS["predicted"], where, minimum=0) or 0
 
 
 def published_in(config: Config) -> str:
@@ -97,12 +132,12 @@ def published_in(config: Config) -> str:
 
 def _experts(config: Config, mixture: MixtureShape, where: str) -> Fields:
     """Return field → value of the experts; InputError where a token goes to more than there are."""
-    count, top_k = required_integer(config, _EXPERTS, where), required_integer(config, _TOP_K, where)
+    count, top_k = required_integer(config, _KEYS["count"], where), required_integer(config, _KEYS["top_k"], where)
     if top_k > count:
         raise InputError(
-            f"{where}: {present_key(config, _TOP_K)}",
+            f"{where}: {present_key(config, _KEYS['top_k'])}",
             str(top_k),
-            f"at most {present_key(config, _EXPERTS)} = {count}",
+            f"at most {present_key(config, _KEYS['count'])} = {count}",
             "correct one of the two",
         )
     width = required_integer(config, (mixture.width,), where)
@@ -117,8 +152,12 @@ def _shared_width(config: Config, width: int, where: str) -> int:
 
     It is stated by its own key, or as so many experts of ``width``.
     """
-    shared_width = integer(config, _SHARED_WIDTH, where, minimum=0)
-    return shared_width if shared_width is not None else width * (integer(config, _SHARED_COUNT, where, minimum=0) or 0)
+    shared_width = integer(config, _KEYS["shared_width"], where, minimum=0)
+    return (
+        shared_width
+        if shared_width is not None
+        else width * (integer(config, _KEYS["shared_count"], where, minimum=0) or 0)
+    )
 
 
 def _layers(config: Config, layers: int, where: str) -> Fields:
@@ -126,11 +165,11 @@ def _layers(config: Config, layers: int, where: str) -> Fields:
 
     Zeros are left out.
     """
-    n_dense, interval = integer(config, _FIRST, where, minimum=0) or 0, 1
+    n_dense, interval = integer(config, _KEYS["first"], where, minimum=0) or 0, 1
     if isinstance(config.get("moe_layer_freq"), list):
         n_dense = _n_leading_dense(config, "moe_layer_freq", _dense_by_flag(config["moe_layer_freq"], layers), where)
     else:
-        interval = integer(config, _EVERY, where) or 1
+        interval = integer(config, _KEYS["every"], where) or 1
     if config.get("mlp_only_layers"):
         n_dense = _n_leading_dense(
             config, "mlp_only_layers", _dense_by_position(config["mlp_only_layers"], layers), where
@@ -139,7 +178,7 @@ def _layers(config: Config, layers: int, where: str) -> Fields:
         n_dense = _in_turns(config, n_dense, interval, layers, where)
     if n_dense > layers:
         raise InputError(
-            f"{where}: {present_key(config, _FIRST)}", str(n_dense), f"at most {layers} layers", "correct it"
+            f"{where}: {present_key(config, _KEYS['first'])}", str(n_dense), f"at most {layers} layers", "correct it"
         )
     fields = {
         "first_dense": n_dense,
@@ -175,12 +214,12 @@ def _in_turns(config: Config, n_dense: int, interval: int, layers: int, where: s
     expert_layers = config.get("moe_layers")
     if n_dense:
         raise InputError(
-            f"{where}: {present_key(config, _EVERY)}", str(interval), "1 with leading dense layers", NOT_YET
+            f"{where}: {present_key(config, _KEYS['every'])}", str(interval), "1 with leading dense layers", NOT_YET
         )
     if layers % interval or (
         expert_layers is not None and expert_layers != list(range(interval - 1, layers, interval))
     ):
-        key = "moe_layers" if expert_layers is not None else present_key(config, _EVERY)
+        key = "moe_layers" if expert_layers is not None else present_key(config, _KEYS["every"])
         got = _short(expert_layers) if expert_layers is not None else str(interval)
         raise InputError(f"{where}: {key}", got, f"one layer in so many, of {layers}", NOT_YET)
     return 0
@@ -206,10 +245,9 @@ def _latent(config: Config, where: str) -> Fields:
     }
 
 
-def _sparse(config: Config, where: str) -> Fields:
-    """Return field → heads and width of the indexer of sparse attention, and tokens that it picks."""
-    keys = {"attended": "index_topk", "index_heads": "index_n_heads", "index_dim": "index_head_dim"}
-    return {f"sparse.{field}": required_integer(config, (key,), where) for field, key in keys.items()}
+def _part(config: Config, part: str, where: str) -> dict[str, int]:
+    """Return field of a part of the model → whole number of its key; InputError for a missing one."""
+    return {field: required_integer(config, (key,), where) for field, key in TABLE["parts"][part].items()}
 
 
 def _short(value: object) -> str:
@@ -218,20 +256,9 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-#: Keys that only such models have; others refuse them.
-HYBRID_KEYS = ("linear_conv_kernel_dim",)
-
 #: Kinds of blocks of Nemotron-H, by letter and by name.
-_BLOCKS = {
-    "M": "mamba",
-    "*": "attention",
-    "-": "mlp",
-    "E": "moe",
-    "mamba": "mamba",
-    "attention": "attention",
-    "mlp": "mlp",
-    "moe": "moe",
-}
+_BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+_BLOCKS |= {name: name for name in _BLOCKS.values()}
 
 #: Fields of a workload file, dotted → value; a text has its unit.
 HybridFields = dict[str, int | float | bool | str]
@@ -259,22 +286,17 @@ def _delta(config: Config, layers: int, where: str) -> HybridFields:
         attends = layer_types.count("full_attention")
     else:
         attends = layers // required_integer(config, ("full_attention_interval",), where)
-    heads, width = (
-        required_integer(config, (f"linear_{key}",), where) for key in ("num_value_heads", "value_head_dim")
-    )
-    return {
-        "n_layers": layers,
-        "recurrent.attention_layers": attends,
-        "recurrent.recurrent_layers": layers - attends,
-        "recurrent.ffn_layers": layers,
-        "recurrent.state_heads": heads,
-        "recurrent.state_key_heads": required_integer(config, ("linear_num_key_heads",), where),
-        "recurrent.state_key_dim": required_integer(config, ("linear_key_head_dim",), where),
-        "recurrent.state_value_dim": width,
-        "recurrent.state_gates": heads * width + 2 * heads,  # of the output, decay and learning rate
-        "recurrent.convolution": required_integer(config, ("linear_conv_kernel_dim",), where),
-        "recurrent.output_gate": True,
-    }
+    state = _part(config, "delta", where)
+    convolution, heads = state.pop("convolution"), state["state_heads"]
+    layer_counts = {"attention_layers": attends, "recurrent_layers": layers - attends, "ffn_layers": layers}
+    gates = heads * state["state_value_dim"] + 2 * heads  # of the output, decay and learning rate
+    last = {"state_gates": gates, "convolution": convolution, "output_gate": True}
+    return {"n_layers": layers} | _recurrent(layer_counts | state | last)
+
+
+def _recurrent(values: Mapping[str, int | float | bool | str]) -> HybridFields:
+    """Return dotted field → value of layers with a state."""
+    return {f"recurrent.{field}": value for field, value in values.items()}
 
 
 def _mamba(config: Config, layers: int, where: str) -> HybridFields:
@@ -290,19 +312,15 @@ def _mamba(config: Config, layers: int, where: str) -> HybridFields:
         raise InputError(f"{where}: {key}", "mlp and moe", "feed-forwards of one kind", NOT_YET)
     if integer(config, ("moe_latent_size",), where, minimum=0):
         raise InputError(f"{where}: moe_latent_size", str(config["moe_latent_size"]), "experts of full width", NOT_YET)
-    heads, width = (required_integer(config, (f"mamba_{key}",), where) for key in ("num_heads", "head_dim"))
-    is_float32 = config.get("mamba_ssm_cache_dtype", "float32") == "float32"
-    return {
-        # A mixture of experts is in every block here: blocks of one part are joined.
-        "n_layers": counts["moe"] or layers,
-        "recurrent.attention_layers": counts["attention"],
-        "recurrent.recurrent_layers": counts["mamba"],
-        "recurrent.ffn_layers": counts["moe"] or counts["mlp"],
-        "recurrent.state_heads": heads,
-        "recurrent.state_key_heads": required_integer(config, ("n_groups",), where),
-        "recurrent.state_key_dim": required_integer(config, ("ssm_state_size",), where),
-        "recurrent.state_value_dim": width,
-        "recurrent.state_gates": heads * width + heads,  # of the output, steps
-        "recurrent.convolution": required_integer(config, ("conv_kernel",), where),
-        "recurrent.state_bytes": "4 B" if is_float32 else "2 B",
+    state = _part(config, "mamba", where)
+    convolution, heads = state.pop("convolution"), state["state_heads"]
+    layer_counts = {
+        "attention_layers": counts["attention"],
+        "recurrent_layers": counts["mamba"],
+        "ffn_layers": counts["moe"] or counts["mlp"],
     }
+    gates = heads * state["state_value_dim"] + heads  # of the output, steps
+    state_bytes = "4 B" if config.get("mamba_ssm_cache_dtype", "float32") == "float32" else "2 B"
+    last = {"state_gates": gates, "convolution": convolution, "state_bytes": state_bytes}
+    # A mixture of experts is in every block here: blocks of one part are joined.
+    return {"n_layers": counts["moe"] or layers} | _recurrent(layer_counts | state | last)

@@ -1,17 +1,24 @@
-"""What a catalogue file may hold: one table of fields a kind, derived from the records of ``dse.types``."""
+"""What a catalogue file may hold: one table of fields a kind, by ``schema.toml`` and the records of ``dse.types``."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 from dse import types
 from dse.designs.catalog import value
+from dse.designs.catalog.load import FOLDERS
 from dse.designs.catalog.value import Parser, Sourced
 from dse.errors import InputError, unknown_name
-from dse.types import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, YES_OR_NO, Bounds, paths
+from dse.io import toml
+from dse.types import NOT_NEGATIVE, Bounds, paths
+
+_ROWS = toml.table(Path(__file__).with_suffix(".toml"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,26 +32,7 @@ class TableField:
     check: Callable[[dict[str, Sourced], str], None] = lambda values, where: None  #: of all values together
 
 
-#: Header of a file, and the further fields of a kind.
-_HEADER = ("name", "aliases", "note")
-_HEADERS = {
-    "workload": (*_HEADER, "n_experts"), "system": (*_HEADER, "sources"),
-    "software": (*_HEADER, "sources", "nearest"),
-}  # fmt: skip
-
-
 # --- fields -----------------------------------------------------------------------------------------------
-
-
-def _leaves(record: type, *names: str) -> dict[str, Parser]:
-    """Return leaf → parser of a record itself, without those of inner records: all, or those named."""
-    return {
-        name: ChoiceField(metadata["enum"], metadata["long_name"])
-        if "enum" in metadata
-        else NumberField(metadata["units"], metadata["bounds"], metadata["long_name"], metadata.get("default"))
-        for name, metadata in paths.leaves(record).items()
-        if "." not in name and (not names or name in names)
-    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,50 +61,78 @@ class ChoiceField:
         return value.choice(raw, self.enum, where), "1"
 
 
-def _numbers(**units: str | tuple[str, Bounds]) -> dict[str, Parser]:
-    """Return field → parser of a number; values are its units, or (units, bounds)."""
-    return {name: NumberField(*([unit] if isinstance(unit, str) else unit)) for name, unit in units.items()}
+@functools.cache
+def table(name: str) -> TableField:
+    """Return a table of files of the catalogue, by its name in ``schema.toml``: a kind, or a table in one."""
+    row = _ROWS[name]
+    fields: dict[str, Parser | TableField] = functools.reduce(operator.or_, (_fields(**part) for part in row["fields"]))
+    needs = [
+        *row.get("needs", ()),
+        *(paths.leaves(getattr(types, row["needs_all_of"])) if "needs_all_of" in row else ()),
+    ]
+    if "needs_record" in row:
+        leaves = paths.leaves(getattr(types, row["needs_record"]))
+        needs += [path for path, metadata in leaves.items() if "default" not in metadata]
+    check = {"check": _CHECKS[row["check"]]} if "check" in row else {}
+    return TableField(fields, tuple(needs), row.get("plain", False), row.get("shorthand", ""), **check)
 
 
-def _texts(*names: str) -> dict[str, Parser]:
-    """Return field → parser of a text."""
-    return dict.fromkeys(names, value.text)
+def schemas() -> dict[str, TableField]:
+    """Return kind → what its files may hold."""
+    return {kind: table(kind) for kind in FOLDERS}
 
 
-def _omit(fields: dict[str, Parser], *names: str) -> dict[str, Parser]:
-    """Return fields without those named."""
-    return {name: field for name, field in fields.items() if name not in names}
+def _fields(
+    leaves: str = "",
+    only: Sequence[str] = (),
+    omit: Sequence[str] = (),
+    texts: Sequence[str] = (),
+    lists: Sequence[str] = (),
+    ranges: Sequence[str] = (),
+    include: Sequence[str] = (),
+    **rows: Mapping[str, Any],
+) -> dict[str, Parser | TableField]:
+    """Return key → field of a part of a table."""
+    fields: dict[str, Parser | TableField] = dict.fromkeys(texts, value.text)
+    fields |= dict.fromkeys(lists, value.texts) | dict.fromkeys(ranges, value.number_range)
+    for name in include:
+        fields |= table(name).fields
+    for name, metadata in paths.leaves(getattr(types, leaves)).items() if leaves else ():
+        if "." not in name and name not in omit and (not only or name in only):
+            fields[name] = _leaf_field(**metadata)
+    for kind, cells_by_name in rows.items():
+        fields |= {
+            name: _KINDS[kind](*([cells] if isinstance(cells, str) else cells)) for name, cells in cells_by_name.items()
+        }
+    return fields
 
 
-def _required_leaves(record: type) -> tuple[str, ...]:
-    """Return the paths of the leaves of a record that have no default."""
-    return tuple(name for name, metadata in paths.leaves(record).items() if "default" not in metadata)
+def _leaf_field(long_name: str, units: str, bounds: Bounds, default: Any = None, enum: Any = None, **_: Any) -> Parser:
+    """Return the parser of a leaf by its metadata."""
+    return ChoiceField(enum, long_name) if enum else NumberField(units, bounds, long_name, default)
 
 
-# --- kinds ------------------------------------------------------------------------------------------------
+def _number_field(units: str, bounds: str = "NOT_NEGATIVE") -> Parser:
+    """Return the parser of a number of a unit within bounds, by their name in ``dse.types`` or in ``schema.toml``."""
+    row = _ROWS["bounds"].get(bounds)
+    return NumberField(units, getattr(types, bounds) if row is None else Bounds(**row))
 
-#: Power at rest, which a family states as shares of the power limit as sold; of leakage also what a transistor has.
-AT_REST = ("uncore", "leakage", "control")
 
-_AREA, _TDP, _CLOCK = ("m^2", POSITIVE), ("W", POSITIVE), ("Hz", POSITIVE)
-_NUMBERS = _numbers(
-    devices_per_node=("1", POSITIVE),
-    devices_per_host=("1", COUNT),
-    scale_up_bandwidth=("B/s", POSITIVE),
-    scale_out_bandwidth=("B/s", POSITIVE),
-)
-_HOST = _numbers(
-    host_memory="B",
-    host_bandwidth="B/s",
-    host_power="W",
-    host_power_share="1",
-    pue=("1", Bounds(low=1.0)),
-    crowding="1",
-    host_slowdown=("1", POSITIVE),
-)
-_YEAR = _numbers(year=("1", Bounds(low=1990.0, is_integer=True)))
-_NODE = TableField(_texts("scale_up", "scale_out", "software", "engine", "tool") | _YEAR | _HOST | _NUMBERS)
-_POWER = _leaves(types.Power)
+def _parser(function: str, *arguments: str) -> Parser:
+    """Return a function of :mod:`dse.designs.catalog.value`, or what it returns for arguments."""
+    parser = getattr(value, function)
+    return parser(*arguments) if arguments else parser
+
+
+_KINDS: dict[str, Callable[..., Parser | TableField]] = {
+    "numbers": _number_field,
+    "choices": lambda enum, meaning="": ChoiceField(getattr(types, enum), meaning),
+    "parsers": _parser,
+    "tables": table,
+}
+
+
+# --- checks -----------------------------------------------------------------------------------------------
 
 
 def _check_any_rate(values: dict[str, Sourced], where: str) -> None:
@@ -153,254 +169,25 @@ def _check_cores(values: dict[str, Sourced], where: str) -> None:
         raise InputError(f"{where}.full_cores", full.text, allowed, "count the cores that are off too")
 
 
-_RATES = _leaves(types.MatrixRate)
-_STEPS = TableField(dict(matrix=value.steps("FLOP"), vector=value.steps("FLOP"), memory=value.steps("B")))
-_COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
-    types.Network, "latency", "efficiency", "ramp", "in_network_reduction", "crowding"
-)
-
-#: One device; all but the matrix rate and the memory falls back on its kernel family. One with a ``chip`` is
-#: generated from it, and states neither.
-_ACCELERATOR = TableField(
-    _texts("vendor", "architecture", "status") | _numbers(year="1")
-    | _omit(_leaves(types.Accelerator), "cores")
-    | {
-        "kernels": TableField(_texts("family") | _leaves(types.Kernels) | {"steps": _STEPS}, shorthand="family"),
-        "matrix_rate": TableField(_RATES, check=_check_any_rate),
-        "memory": TableField(
-            _leaves(types.MemoryTier) | _texts("kind") | _numbers(usable=("B", POSITIVE)),
-            needs=_required_leaves(types.MemoryTier), check=_check_usable_memory,
-        ),
-        "chip": TableField(
-            _texts("architecture", "node", "memory", "base_node") | _leaves(types.Chip),
-            needs=("architecture", "node", "memory", "die_area", "power_budget", "stacks"),
-        ),
-        "structure": TableField(
-            _leaves(types.Accelerator, "cores") | _numbers(full_cores=("1", POSITIVE), cache_bandwidth="B/s"),
-            plain=True, check=_check_cores,
-        ),
-        "physical": TableField(plain=True, fields=_leaves(types.Manufacture, "price") | _numbers(
-            compute_dies="1", die_area=_AREA, transistors="1", tdp=_TDP, idle_power="W", boost_clock=_CLOCK,
-            onchip_memory="B", host_bandwidth="B/s",
-        )),
-        "made": TableField(_texts("node", "base_node") | _omit(_leaves(types.Manufacture), "price")),
-        "power": TableField(_omit(_POWER, "tdp")),  # tdp and the boost clock are physical
-        "link": TableField(_texts("kind", "topology") | _numbers(bandwidth=("B/s", POSITIVE), domain=("1", POSITIVE))),
-        "node": _NODE,
-    },
-    check=_check_rates_or_chip,
-)  # fmt: skip
-
-#: Kernel efficiencies of a chip or a family, and what stands in for what its accelerators leave out.
-#:
-#: What it leaves out itself is that of the ``family`` it names. ``alone`` is what collectives of every network share.
-#: ``power`` holds energies, and power at rest in shares of the power limit as sold, leakage of accelerators that state
-#: their transistors by these.
-_KERNELS = TableField(
-    _texts("family", "vendor")
-    | _leaves(types.Kernels)
-    | {
-        "device": TableField(
-            _numbers(
-                vector_share=("1", POSITIVE),
-                cores=("1", POSITIVE),
-                cache=("B", POSITIVE),
-                tdp=_TDP,
-                clock=_CLOCK,
-            )
-        ),
-        "node": _NODE,
-        "fine": TableField(_leaves(types.FineKernels)),
-        "attention": TableField(_leaves(types.AttentionKernels)),
-        "power": TableField(
-            _omit(_POWER, *AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed")
-            | _numbers(transistor_leakage="W", **{f"{name}_share": ("1", SHARE) for name in AT_REST})
-        ),
-        "alone": TableField(_COLLECTIVE_KERNELS),
-    }
-)
-
-
 def _some_domain(values: dict[str, Sourced], where: str) -> None:
     """Raise InputError unless a network states how many devices it joins, or the switches of a fat tree."""
     if "domain" not in values and not {"radix", "levels"} <= values.keys():
         raise _missing(f"{where}: domain", "domain, or radix and levels")
 
 
-#: One network level: what is built, and how near software comes to it (``fit``).
-_FIT = ("latency", "efficiency", "ramp", "processor_usage")
-_NETWORK = TableField(
-    _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh", "crowding", "bridged")
-    | _texts("family", "scope", "topology") | _numbers(year="1", energy="J/B")
-    | _numbers(radix=("1", Bounds(low=2.0, is_integer=True)), levels=("1", COUNT))
-    | {
-        "fit": TableField(_leaves(types.Network, *_FIT), needs=_FIT, plain=True),
-        "volumes": TableField(_leaves(types.Volumes)),
-        "pods": TableField(_leaves(types.Pods), needs=("size", "oversubscription")),
-        "links": TableField(_leaves(types.Links), needs=("topology", "per_device")),
-        "package": TableField(_leaves(types.Package), needs=("dies", "speedup")),
-        "alone": TableField(_COLLECTIVE_KERNELS),
-    },
-    needs=("bandwidth", "fit"),
-    check=_some_domain,
-)  # fmt: skip
-
-#: A cluster of nodes; ``sources`` names the measured sources that ran there. A known machine states the ``tool`` that
-#: trained there, and the ``year``; ``software`` and ``engine`` name stacks in place of the rule
-#: (:mod:`dse.designs.catalog.stack_selection`).
-_SYSTEM = TableField(
-    _texts("accelerator", "scale_up", "scale_out", "software", "engine", "tool", "topology") | _YEAR | _HOST | _NUMBERS,
-    needs=("accelerator", "scale_up", "scale_out", "devices_per_node"),
-)
-
-#: Options of a mapping that a stack's file states for mappings that leave them open.
-LEFT_OPEN = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")
-
-#: What a stack has of the options of a mapping: all, where nothing is said.
-_CAPABILITIES: dict[str, Parser | TableField] = {"can": TableField(_leaves(types.Capabilities))}
-
-#: Options of how experts are spread that a stack's file states for mappings that leave them open.
-EXPERTS_LEFT_OPEN = ("all_to_all", "dispatch_precision", "overlap_ep")
-
-#: What the mixtures of experts of a stack cost, and what it does where a mapping leaves it open.
-_EXPERT_KERNELS: dict[str, Parser | TableField] = {
-    "experts": TableField(_leaves(types.ExpertKernels) | _leaves(types.ExpertMapping, *EXPERTS_LEFT_OPEN))
-}
-#: What a stack that serves costs besides its kernels, what it does where a mapping leaves it open, and what is left
-#: unexplained of its figures, as standard deviations of logarithms.
-_ENGINE: dict[str, Parser | TableField] = {
-    "engine": TableField(_leaves(types.Engine)), "serving": TableField(_leaves(types.Serving)),
-    "residuals": TableField(
-        _numbers(**dict.fromkeys(("token", "first", "latency", "rate", "energy"), ("1", POSITIVE)))
-    ),
-}  # fmt: skip
-
-#: What the rows of a stack's fit covered, by quantity: the least and the largest (:mod:`dse.designs.calibrated`).
-EXTENTS = ("n_devices", "parameters", "seq_len", "micro_batch", "prompt_tokens", "output_tokens", "concurrency")
-#: ``mixtures`` are the accelerators of rows of mixtures of experts, ``sources`` the sources of all rows,
-#: ``families`` those of their models that no other stack has rows of.
-_CALIBRATED = {
-    "calibrated": TableField(
-        dict.fromkeys(EXTENTS, value.number_range)
-        | dict.fromkeys(("accelerators", "mixtures", "sources", "families"), value.texts)
-    )
+_CHECKS = {
+    "any_rate": _check_any_rate,
+    "rates_or_chip": _check_rates_or_chip,
+    "usable_memory": _check_usable_memory,
+    "cores": _check_cores,
+    "some_domain": _some_domain,
 }
 
-#: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it, in
-#: ``nearest`` those of which it is the nearest (releases without a stack of their own). It ``spills`` where
-#: activations that do not fit go to the host, not only through recompute. Data-parallel messages that a mapping
-#: leaves open overlap from the ZeRO stage ``overlap_dp_from_stage`` on, whatever ``overlap_dp`` says of the others.
-#: ``selective`` is the policy that it calls selective recompute; ``lineage`` the code base it descends from, with
-#: which it shares what is fitted. ``flash_published`` is how many times as long its attention kernel takes as its
-#: chips' best one by what is published: where a fit starts. ``family`` names the chips of a stack that nothing was
-#: measured of: it gets what their stacks share. ``vendors`` are the makers of the accelerators that it exists for,
-#: where that is not all. ``tools`` are those that its figures are of, ``chips`` the kernel families or accelerators,
-#: where stacks of the same tools are for others. ``released`` is its year and month: of engines, others near it are
-#: like it. ``level`` multiplies all its times and slow-downs: what runs of one's own show beyond the other values.
-_SOFTWARE = TableField(
-    _texts("family", "lineage")
-    | {"released": value.month}
-    | _leaves(types.Software)
-    | _numbers(
-        residual="1",
-        level=("1", POSITIVE),
-        spills=("1", YES_OR_NO),
-        flash_published=("1", POSITIVE),
-        overlap_dp_from_stage=("1", Bounds(high=3.0, is_integer=True)),
-    )
-    | {"selective": ChoiceField(types.Recompute)}
-    | dict.fromkeys(("vendors", "tools", "chips"), value.texts)
-    | _CAPABILITIES
-    | _EXPERT_KERNELS
-    | _ENGINE
-    | _CALIBRATED
-    | _leaves(types.Mapping, *LEFT_OPEN),
-    needs=_required_leaves(types.Software),
-)
+#: Power at rest, which a family states as shares of the power limit as sold.
+AT_REST = tuple(name.removesuffix("_share") for name in table("at_rest").fields)
 
-#: A decoder transformer: dense, or with ``experts``; ``active_published`` are the parameters that a token meets.
-_MODEL = TableField(
-    _leaves(types.Workload) | _texts("family")
-    | _numbers(**dict.fromkeys(
-        ("max_seq_len", "draft_layers", "parameters_published", "active_published"), ("1", POSITIVE)
-    ))
-    | {
-        "checkpoint": ChoiceField(types.Precision, "weight format of the checkpoint, in which it is served"),
-        "experts": TableField(_leaves(types.Experts), needs=_required_leaves(types.Experts)),
-        "latent": TableField(_leaves(types.Latent), needs=_required_leaves(types.Latent)),
-        "recurrent": TableField(_leaves(types.Recurrent), needs=_required_leaves(types.Recurrent)),
-        "sparse": TableField(_leaves(types.Sparse), needs=_required_leaves(types.Sparse)),
-    },
-    needs=("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"),
-)  # fmt: skip
-
-#: Operations whose energies a node may tell.
-OPERATIONS = (
-    "int8_add",
-    "int32_add",
-    "int8_multiply",
-    "int32_multiply",
-    "fp16_multiply",
-    "fp32_multiply",
-    "sram_8kb",
-    "sram_32kb",
-    "sram_1mb",
-    "memory_low",
-    "memory_high",
-)
-
-#: A process of logic. ``generation`` is the length that names it, which nothing on its dies has; ``delay`` is that of a
-#: gate over N7's at iso power, as claimed, ``operations`` are energies of an operation and of 64 bits read, as
-#: published; the model uses none of them.
-_LOGIC_NODE = TableField(
-    _leaves(types.LogicNode)
-    | _texts("foundry", "status")
-    | _numbers(year="1", generation=("m", POSITIVE), supply=("V", POSITIVE), delay="1")
-    | {"operations": TableField(_numbers(**dict.fromkeys(OPERATIONS, "J")))},
-    needs=_required_leaves(types.LogicNode),
-)
-
-#: A memory by its unit (stack, device, DIMM, drive).
-_MEMORY = TableField(
-    _leaves(types.MemoryTechnology) | _texts("family", "status", "unit") | _numbers(year="1"),
-    needs=_required_leaves(types.MemoryTechnology),
-)
-
-#: Shares and constants that the chips of an architecture have in common: all leaves but a chip's own.
-_SHARED = _omit(_leaves(types.Chip), "die_area", "base_area", "power_budget", "clock_ratio", "stacks", "link_bandwidth")
-_ARCHITECTURE = TableField(_SHARED, needs=tuple(name for name in _required_leaves(types.Chip) if name in _SHARED))
-
-#: Processes that a cost model prices, by their names in it.
-COST_NODES = ("3nm", "5nm", "7nm", "10nm", "12nm", "14nm", "20nm", "28nm", "40nm", "55nm")
-
-#: The parameters of a cost model: all of them, with the processes that it prices.
-_COST = TableField(
-    _leaves(types.Fab)
-    | {
-        packaging.name: TableField(_leaves(types.Assembly), needs=tuple(paths.leaves(types.Assembly)))
-        for packaging in types.Packaging
-    }
-    | {
-        "nodes": TableField(
-            {name: TableField(_leaves(types.Process), needs=("wafer_price", "defect_density")) for name in COST_NODES}
-        )
-    },
-    needs=tuple(name for name in paths.leaves(types.Fab) if "." not in name),
-)
-
-#: Kind → what its files may hold.
-SCHEMAS = {
-    "accelerator": _ACCELERATOR,
-    "network": _NETWORK,
-    "system": _SYSTEM,
-    "software": _SOFTWARE,
-    "workload": _MODEL,
-    "kernels": _KERNELS,
-    "node": _LOGIC_NODE,
-    "memory": _MEMORY,
-    "architecture": _ARCHITECTURE,
-    "cost": _COST,
-}
+#: Options of a mapping, and of how experts are spread, that a stack's file states for mappings that leave them open.
+LEFT_OPEN, EXPERTS_LEFT_OPEN = (tuple(table(name).fields) for name in ("left_open", "experts_left_open"))
 
 
 # --- reading ----------------------------------------------------------------------------------------------
@@ -412,10 +199,10 @@ def read(kind: str, data: Mapping[str, Any], file: str) -> dict[str, Sourced]:
     Raises:
         InputError: for the first thing that is wrong; a misspelt key before the one that it leaves missing.
     """
-    header = ("source", "confidence", *_HEADERS.get(kind, _HEADER))
-    _check_keys(data, SCHEMAS[kind], file, "", header)
+    header = ("source", "confidence", "name", "aliases", "note", *_ROWS[kind].get("header", ()))
+    _check_keys(data, table(kind), file, "", header)
     _check_header(data, file)
-    return _values(data, SCHEMAS[kind], file, "", data["source"], data["confidence"])
+    return _values(data, table(kind), file, "", data["source"], data["confidence"])
 
 
 def _check_keys(

@@ -1,24 +1,28 @@
 """Texts with units to SI floats: ``quantity("3.35 TB/s", "B/s")`` is ``3.35e12``.
 
-The usual units are looked up in a table; anything else (``"12 * 50 Gbit/s"``) is read by a small grammar of numbers
-and units::
+A small grammar of numbers and units reads them::
 
     quantity = factor { ["*" | "/"] factor }
     factor   = number | unit [("^" | "**") ["-"] digit] | "(" quantity ")"
 
-Nothing is evaluated, and only units have powers, of one digit: no text takes long. Both ways give the same number,
-which a test holds to pint's. SI and binary prefixes differ: 1 GB is 1e9 bytes, 1 GiB is 2^30.
+Nothing is evaluated, and only units have powers, of one digit: no text takes long. A test holds the numbers to pint's.
+SI and binary prefixes differ: 1 GB is 1e9 bytes, 1 GiB is 2^30. What messages suggest stands in ``units.toml``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import math
 import re
 from collections.abc import Mapping
-from decimal import Decimal
-from typing import NamedTuple, TypeAlias
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 from dse.errors import InputError, nearest
+from dse.io import toml
 
 _PLAIN = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = rf"[-+]?{_PLAIN}"
@@ -29,53 +33,6 @@ _LARGE = {prefix: Decimal(10) ** (3 * i) for i, prefix in enumerate(["", "k", "M
 _BINARY = {prefix: Decimal(2) ** (10 * i) for i, prefix in enumerate(["Ki", "Mi", "Gi", "Ti", "Pi"], 1)}
 _STEPS = {"": 0, "m": 1, "u": 2, "µ": 2, "n": 3, "p": 4, "f": 5, "a": 6}
 _SMALL = {prefix: Decimal(10) ** (-3 * i) for prefix, i in _STEPS.items()}
-
-
-def _table() -> dict[str, tuple[Decimal, str]]:
-    """Return unit as written → (factor to SI, SI units), for every unit of the fast path."""
-    unity = Decimal(1)
-    table = {"": (unity, "1"), "%": (unity / 100, "1"), "USD": (unity, "USD"), "K": (unity, "K")}
-    for prefix, factor in (_LARGE | _BINARY).items():
-        table[f"{prefix}B"] = factor, "B"
-        table[f"{prefix}bit"] = factor / 8, "B"
-        table[f"{prefix}B/s"] = factor, "B/s"
-        table[f"{prefix}bit/s"] = factor / 8, "B/s"
-    for prefix, factor in _LARGE.items():
-        table[f"{prefix}FLOP"] = table[f"{prefix}OP"] = factor, "FLOP"
-        table[f"{prefix}FLOP/s"] = table[f"{prefix}OP/s"] = factor, "FLOP/s"
-        table[f"{prefix}W"] = factor, "W"
-        table[f"{prefix}Hz"] = factor, "Hz"
-    for prefix, factor in _SMALL.items():
-        table[f"{prefix}s"] = factor, "s"
-        table[f"{prefix}J"] = factor, "J"
-        table[f"{prefix}W"] = factor, "W"
-        table[f"{prefix}V"] = factor, "V"
-        table[f"{prefix}J/bit"] = factor * 8, "J/B"
-        table[f"{prefix}J/B"] = factor, "J/B"
-        table[f"{prefix}J/FLOP"] = factor, "J/FLOP"
-    for unit, exponent in {"m": 0, "cm": -4, "mm": -6, "um": -12}.items():
-        area = Decimal(10) ** exponent
-        table[f"{unit}2"] = table[f"{unit}^2"] = area, "m^2"
-        table[f"/{unit}2"] = unity / area, "1/m^2"
-        table[unit] = area.sqrt(), "m"
-        for prefix, factor in _LARGE.items():
-            table[f"{prefix}B/{unit}2"] = factor / area, "B/m^2"
-            table[f"{prefix}B/s/{unit}"] = factor / area.sqrt(), "B/s/m"
-    return table
-
-
-_UNITS = _table()
-
-#: Examples for error messages.
-_USUAL = {
-    "B": "'80 GiB' or '141 GB'", "B/s": "'3.35 TB/s' or '400 Gbit/s'", "FLOP/s": "'989 TFLOP/s'", "s": "'5 us'",
-    "1/m^2": "'91.2e6 /mm2'", "B/m^2": "'3.1 MB/mm2'", "B/s/m": "'100 GB/s/mm'", "m": "'11 mm'", "V": "'0.75 V'",
-    "K": "'77 K'",
-    "W": "'700 W'", "Hz": "'1.98 GHz'", "m^2": "'814 mm2'", "J/B": "'6 pJ/bit'",
-    "J/FLOP": "'0.5 pJ/FLOP'", "J": "'20 pJ'", "USD": "'30000 USD'", "USD/J": "'0.083 USD/kWh'", "kg/J": "'369 g/kWh'",
-    "kg": "'250 kg'", "USD/W": "'35 USD/W'", "USD/(B/s)": "'16 USD/(GB/s)'", "1/s": "'0.05 /year'",
-}  # fmt: skip
-
 _PREFIXES = {"c": Decimal("1e-2")} | _LARGE | _BINARY | _SMALL
 
 #: Base units, and the others in terms of them: a factor and exponents.
@@ -121,23 +78,18 @@ def quantity(text: str, units: str, where: str = "quantity") -> float:
     if len(text) > _MAX_CHARACTERS:
         excerpt = f"{text[:20]!r} … ({len(text):,} characters)"
         raise InputError(where, excerpt, _examples(units), f"write at most {_MAX_CHARACTERS} characters")
-    match = _QUANTITY.fullmatch(text)
-    if match is None or match[2] not in _UNITS:
-        return _finite(_number_by_grammar(text, units, where), text, units, where)
-    factor, text_units = _UNITS[match[2]]
-    if text_units == units:
-        _finite(float(match[1]), text, units, where)
-        return _finite(float(Decimal(match[1]) * factor), text, units, where)
-    if text_units == "1":
+    try:
+        amount, unit_amount = _amount(text), _whole(units.replace("s-1", "1/s"))
+        number = float(_WIDE.divide(amount.number, unit_amount.number))
+    except (ValueError, ArithmeticError):  # what Decimal says of numbers beyond its range is an ArithmeticError
+        raise _unreadable(text, units, where) from None
+    if amount.exponents == unit_amount.exponents and math.isfinite(number):
+        return number
+    if amount.exponents == unit_amount.exponents:
+        raise InputError(where, repr(text), f"a finite number in {units}", "check the number")
+    if not amount.exponents:
         raise InputError(where, f"{text!r} (no unit)", _examples(units), "write the unit after the number")
     raise _wrong_dimension(text, units, where)
-
-
-def _finite(value: float, text: str, units: str, where: str) -> float:
-    """Return a finite number unchanged; InputError for any other."""
-    if math.isfinite(value):
-        return value
-    raise InputError(where, repr(text), f"a finite number in {units}", "check the number")
 
 
 # --- the grammar ------------------------------------------------------------------------------------------
@@ -161,24 +113,27 @@ class _Amount(NamedTuple):
 
 _UNITY = _Amount(Decimal(1), {})
 
+#: Numbers of any exponent, of which those beyond a float's range are refused as such.
+_WIDE = Context(Emax=MAX_EMAX, Emin=MIN_EMIN)
 
-def _number_by_grammar(text: str, units: str, where: str) -> float:
-    """Return the number of SI ``units`` that a text means, for units outside the table.
 
-    InputError for a text that is no quantity, has no unit, or has another dimension.
-    """
-    try:
-        amount, end = _product(text, 0)
-        unit_amount, _ = _product(units, 0)
-        if text[end:].strip():
-            raise ValueError(text)
-        if amount.exponents == unit_amount.exponents:
-            return float(amount.number / unit_amount.number)
-    except (ValueError, ArithmeticError):  # what Decimal says of numbers beyond its range is an ArithmeticError
-        raise _unreadable(text, units, where) from None
-    if not amount.exponents:
-        raise InputError(where, f"{text!r} (no unit)", _examples(units), "write the unit after the number")
-    raise _wrong_dimension(text, units, where)
+def _amount(text: str) -> _Amount:
+    """Return the amount that a text means, a number with a unit at once; ValueError for a text that is no quantity."""
+    match = _QUANTITY.fullmatch(text)
+    if match is not None and (match[1][0] not in "+-" or match[2] in itertools.chain(*usual_units().values())):
+        with contextlib.suppress(ValueError):
+            unit = _whole(match[2]) if match[2] else _UNITY
+            return unit._replace(number=_WIDE.multiply(Decimal(match[1]), unit.number))
+    return _whole.__wrapped__(text)
+
+
+@functools.lru_cache(maxsize=1024)
+def _whole(text: str) -> _Amount:
+    """Return the amount of a product that is a whole text; ValueError for another text."""
+    amount, end = _product(text, 0)
+    if text[end:].strip():
+        raise ValueError(text)
+    return amount
 
 
 def _product(text: str, position: int) -> tuple[_Amount, int]:
@@ -260,7 +215,7 @@ def dimension(units: str) -> Dimension:
     >>> dimension("W"), dimension("s-1") == dimension("Hz"), dimension("1")
     ({'J': 1, 's': -1}, True, {})
     """
-    return _product(units.replace("s-1", "1/s"), 0)[0].exponents
+    return _whole(units.replace("s-1", "1/s")).exponents
 
 
 def product_dimension(first: Dimension, second: Dimension, sign: int) -> Dimension:
@@ -300,9 +255,26 @@ def _power(name: str, exponent: int) -> str:
 # --- errors -----------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def _table() -> dict[str, Any]:
+    """Return the table of usual units."""
+    return toml.table(Path(__file__).with_name("units.toml"))
+
+
+def usual_units() -> dict[str, list[str]]:
+    """Return SI units → the units, with and without prefixes, in which they are usually written."""
+    prefixes = {name: ["", *values] if name != "binary" else values for name, values in _table()["prefixes"].items()}
+    symbols_by_units = {}
+    for units, row in _table()["usual"].items():
+        row_prefixes = itertools.chain(*(prefixes[name] for name in row.get("prefixes", ["large"])))
+        symbols = itertools.product(dict.fromkeys(row_prefixes), row.get("symbols", []))
+        symbols_by_units[units] = list(dict.fromkeys(symbol.replace("#", prefix) for prefix, symbol in symbols))
+    return symbols_by_units
+
+
 def _examples(units: str) -> str:
     """Return the text of what is allowed in given units, with an example."""
-    usual = _USUAL.get(units)
+    usual = _table()["usual"].get(units, {}).get("example")
     return "a plain number" if units == "1" else f"a number in {units}" + (f", such as {usual}" if usual else "")
 
 
@@ -350,7 +322,7 @@ def _unreadable(text: str, units: str, where: str) -> InputError:
     unit = re.sub(rf"^\s*{_NUMBER}\s*", "", text)
     bits = re.sub(r"(?<![A-Za-z])([kMGTPE]i?)?b(?=/|p?s?$)", r"\1bit", unit)  # b may be a bit or a byte: offer both
     rate = re.sub(r"ps$", "/s", bits)
-    symbols = [symbol for symbol, (_, si) in _UNITS.items() if si == units and symbol]
+    symbols = usual_units().get(units, [])
     corrections = [symbol for symbol in (rate, rate.replace("bit", "B")) if symbol != unit and symbol in symbols]
     close = list(dict.fromkeys([*corrections, *nearest(unit, symbols)]))[:3]
     fix = (

@@ -16,7 +16,7 @@ from dse.model.machine.exchange_kernels import ExchangeKernel
 from dse.types import System
 
 #: Rows of ``kernels.toml``.
-KERNEL_ROWS = toml.package_rows(Path(__file__).with_name("kernels.toml"))
+KERNEL_ROWS = toml.table(Path(__file__).with_name("kernels.toml"))
 
 
 class Platform(NamedTuple):

@@ -148,7 +148,7 @@ def read_lines(path: Path) -> Iterator[str]:
 # Cells
 
 #: Rows of ``cells.toml``: what files of tools tell of as columns.
-CELL_ROWS = toml.package_rows(Path(__file__).with_name("cells.toml"))
+CELL_ROWS = toml.table(Path(__file__).with_name("cells.toml"))
 
 #: Leaf → choices, of columns of names.
 _CHOICES = {

@@ -55,10 +55,12 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 # Units
 
+USUAL = {symbol: si for si, symbols in units.usual_units().items() for symbol in symbols if symbol}
 
-@given(number=st.floats(1e-3, 1e6), unit=st.sampled_from(sorted(set(units._UNITS) - {""})))
+
+@given(number=st.floats(1e-3, 1e6), unit=st.sampled_from(sorted(USUAL)))
 def test_the_table_of_units_agrees_with_pint(number, unit):
-    _, si = units._UNITS[unit]
+    si = USUAL[unit]
     text = f"{number!r} {unit}"
     assert units.quantity(text, si) == pytest.approx(by_pint(text, si), rel=1e-12)
     by_grammar = units.quantity(f"1 * {text}", si)  # a product is no entry of the table

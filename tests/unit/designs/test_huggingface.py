@@ -185,7 +185,7 @@ def test_odd_values_are_read_or_refused(slug, tmp_path):
     """What is read is a file of the catalogue that dse can use."""
     made = tmp_path / "workloads" / "made.toml"
     made.parent.mkdir()
-    for key in {*KNOWN[slug], *huggingface._FOREIGN, *MORE_KEYS}:
+    for key in {*KNOWN[slug], *huggingface.TABLE["foreign"], *MORE_KEYS}:
         for odd in ODD:
             try:
                 text = huggingface.as_toml(KNOWN[slug] | {key: odd}, "made")

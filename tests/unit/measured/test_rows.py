@@ -94,4 +94,4 @@ def test_a_kind_of_measured_tables_is_a_record_and_rows(bubbles):
 
 @pytest.mark.parametrize("path", sorted(ROOT.parent.rglob("*.toml")), ids=lambda path: path.name)
 def test_rows_of_the_package_are_read_once(path):
-    assert toml.package_rows(path) is toml.package_rows(path)
+    assert toml.table(path) is toml.table(path)

@@ -1,0 +1,235 @@
+"""Tables of tools: rows of ``tables/TOOL.toml``, which become rules, and the lines that are written of their options.
+
+A row has a ``leaf`` (or ``leaves``) by full path, the value ``absent`` of a design without it (by default there are no
+options then), ``also`` for further leaves that its options say something of, and one of these:
+
+``option``
+    An option with the number of the leaf in the tool's ``unit``, left out at the tool's ``default``: a number, or a
+    leaf of equal value. ``names`` are read too, ``text`` holds the number within the value, which is also read by its
+    ``key`` in JSON, ``high`` is the largest number that is read. ``switch`` comes in front; with ``needs_switch`` the
+    option is read behind it alone, and ``names`` without it; with ``reads = false`` the option is only written.
+``switch``
+    An option that is present at ``on`` (1), absent or its ``opposite`` at ``off`` (0).
+``values``
+    Names or numbers of the leaf → options as on a command line; other values have none. Of several leaves one word
+    each, ``*`` for any value. ``reads``: further options, with patterns → the value that they are read as.
+``cases``
+    Tried in order before the above: where all conditions of ``when`` hold, ``text`` are the options, or without a text
+    there is no option for the design.
+
+A ``when`` of the row itself leaves its options out unless all conditions hold. A condition is a path with a name or
+number, a list of them, ``> n``, or true and false for any value but 0 and for 0 or none. ``{ code = NAME }`` is a rule
+in Python, ``{ inherit = LEAVES }`` rules of the tool that this one is built on.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shlex
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dse.designs.leaves import leaf_value
+from dse.io import toml
+from dse.tools.options import (
+    CaseOption,
+    ChoiceOption,
+    Condition,
+    Lookup,
+    NumberOption,
+    OptionRule,
+    Pairs,
+    SwitchOption,
+    Tool,
+    hosts,
+)
+from dse.tools.words import options
+
+
+@functools.cache
+def table(name: str) -> dict[str, Any]:
+    """Return key → value of the table of a tool."""
+    return toml.table(Path(__file__).parent / "tables" / f"{name}.toml")
+
+
+def read_tool(
+    name: str,
+    code: Mapping[str, OptionRule] = types.MappingProxyType({}),
+    inherited: Callable[[str], OptionRule] | None = None,
+    **fields: Any,
+) -> Tool:
+    """Return the tool of a table.
+
+    Args:
+        name: of the tool, and of its table.
+        code: name in the table → rule in Python.
+        inherited: gives the rule of a leaf of the tool that this one is built on.
+        **fields: further fields of :class:`Tool`.
+    """
+    document = table(name)
+    rules: list[OptionRule] = []
+    for row in document["rules"]:
+        if "inherit" in row and inherited:
+            rules += map(inherited, row["inherit"])
+        else:
+            rules.append(code[row["code"]] if "code" in row else _row_rule(**row))
+    roles = {role: _writer(text) for role, text in document.get("roles", {}).items()}
+    return Tool(
+        **{"roles": roles} | fields,
+        name=name,
+        rules=tuple(rules),
+        show=_line_writer(document),
+        **{key: document[key] for key in ("study", "version", "source")},
+        **{key: document[key] for key in ("aliases", "dashes", "texts") if key in document},
+        **{key: tuple(document[key]) for key in ("vendors", "entries") if key in document},
+    )
+
+
+def _row_rule(
+    leaf: str = "",
+    leaves: Sequence[str] = (),
+    also: Sequence[str] = (),
+    when: Mapping[str, Any] = types.MappingProxyType({}),
+    cases: Sequence[Mapping[str, Any]] = (),
+    **fields: Any,
+) -> CaseOption:
+    """Return the rule of a row."""
+    paths = tuple(leaves or (leaf,))
+    case_pairs = tuple((_condition(case["when"]), _writer(case["text"]) if "text" in case else None) for case in cases)
+    fields |= {"leaves": paths, "also": tuple(also), "when": _condition(when), "cases": case_pairs}
+    for key in ("values", "reads") if "values" in fields else ():
+        rows = fields.get(key, {}).items()
+        code_pairs = rows if key == "values" else ((codes, text) for text, codes in rows)
+        fields[key] = tuple((_codes(paths, str(codes)), pairs_of(text)) for codes, text in code_pairs)
+    kind = next((kind for key, kind in _KINDS.items() if key in fields), CaseOption)
+    return kind(**{key: float(value) if type(value) is int else value for key, value in fields.items()})
+
+
+_KINDS: dict[str, type[CaseOption]] = {"values": ChoiceOption, "option": NumberOption, "switch": SwitchOption}
+
+
+def _codes(paths: Sequence[str], words: str) -> tuple[float | None, ...]:
+    """Return the value of each leaf from its word, None for "*"."""
+    return tuple(None if word == "*" else _code(path, word) for path, word in zip(paths, words.split(), strict=True))
+
+
+def _code(path: str, value: Any) -> float:
+    """Return a value of a leaf in SI units from its name or number."""
+    return leaf_value(path, float(value) if re.fullmatch(r"-?[\d.]+", str(value)) else value)
+
+
+def _condition(conditions: Mapping[str, Any]) -> Condition:
+    """Return the function (leaves → truth) of conditions by path, all of which must hold."""
+
+    def holds(path: str, allowed: Any) -> Condition:
+        if isinstance(allowed, bool):
+            return lambda leaf: bool(leaf(path)) is allowed
+        if isinstance(allowed, str) and allowed.startswith(">"):
+            limit = float(allowed[1:])
+            return lambda leaf: (leaf(path) or 0.0) > limit
+        codes = [_code(path, value) for value in (allowed if isinstance(allowed, list) else [allowed])]
+        return lambda leaf: leaf(path) in codes
+
+    tests = [holds(path, allowed) for path, allowed in conditions.items()]
+    return lambda leaf: all(test(leaf) for test in tests)
+
+
+def pairs_of(text: str) -> Pairs:
+    """Return options as a command line states them.
+
+    >>> pairs_of("--fp8-format hybrid --bf16"), pairs_of("model.fp8=true")
+    ([('--fp8-format', 'hybrid'), ('--bf16', '')], [('model.fp8', 'true')])
+    """
+    return list(options(shlex.split(text)).items())
+
+
+def options_of(words: Sequence[str], tool: Tool) -> dict[str, str]:
+    """Return option → its values joined by spaces, "" for a switch, by the names in the rules of a tool."""
+
+    def name_of(text: str) -> str:
+        name = "--" + text[2:].replace("_", "-") if tool.dashes and text.startswith("--") else text
+        return tool.aliases.get(name, name)
+
+    return options(words, tool.entries, name_of)
+
+
+def _writer(text: str) -> Callable[[Lookup], Pairs]:
+    """Return the function (leaves → options) of a text, with ``{nodes}`` and ``{each}``, the devices of a node."""
+    pairs = pairs_of(text)
+    if "{each}" not in text:
+        return lambda leaf: list(pairs)
+
+    def write(leaf: Lookup) -> Pairs:
+        nodes, devices_per_host = hosts(leaf)
+        return [(name, value.format(nodes=nodes, each=devices_per_host)) for name, value in pairs]
+
+    return write
+
+
+# --- lines ------------------------------------------------------------------------------------------------
+
+
+def _line_writer(document: Mapping[str, Any]) -> Callable[[Lookup, Pairs], str]:
+    """Return the function (leaves, options) → text of a tool's table.
+
+    The ``line`` has ``flags`` or ``assignments`` (``name=value``), one per line, behind the ``command``, in which
+    ``{nodes}`` and ``{each}``, the devices of a node, are replaced; or it is ``json``, nested by dots. Of a tool with
+    ``entries_option``, options without a dash are entries of a YAML file that a line in front writes.
+    """
+
+    def show(leaf: Lookup, pairs: Pairs) -> str:
+        if document["line"] == "json":
+            return json.dumps(nested_tables(pairs), indent=2)
+        entries = [f"{name}: {value}" for name, value in pairs if "entries_option" in document and name[0] != "-"]
+        if entries:
+            options = [pair for pair in pairs if pair[0][0] == "-"]
+            pairs = [*options, (document["entries_option"], document["entries_file"])]
+        nodes, devices_per_host = hosts(leaf)
+        command = document["command"].format(nodes=nodes, each=devices_per_host)
+        if document["line"] == "flags":
+            words = [f"{name} {_quoted(value)}".strip() for name, value in pairs]
+        else:
+            words = [_quoted(f"{name}={value}") for name, value in pairs]
+        line = " \\\n    ".join([command, *words])
+        return "\n".join([f"cat > {document['entries_file']} <<EOF", *entries, "EOF", line]) if entries else line
+
+    return show
+
+
+def _quoted(value: str) -> str:
+    """Return the value of an option, quoted for a shell where it has brackets or stars."""
+    return shlex.quote(value) if any(c in value for c in "{([*") else value
+
+
+def nested_tables(pairs: Pairs) -> dict[str, Any]:
+    """Return nested tables of the values of options whose names are dotted paths.
+
+    >>> nested_tables([("--zero.stage", "3"), ("zero.overlap", "true")])
+    {'zero': {'stage': 3, 'overlap': True}}
+    """
+    document: dict[str, Any] = {}
+    for name, text in pairs:
+        *tables, key = name.removeprefix("--").split(".")
+        inner = document
+        for table_name in tables:
+            inner = inner.setdefault(table_name, {})
+        inner[key] = parsed_value(text)
+    return document
+
+
+def parsed_value(text: str) -> Any:
+    """Return the number, truth value, list or text that the text of an option states; True for ""."""
+    if text.lower() in ("", "true", "false"):
+        return text.lower() != "false"
+    if text.startswith("[") and text.endswith("]"):
+        return [parsed_value(element) for element in text[1:-1].split(",")]
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            pass
+    return text
