@@ -21,11 +21,12 @@ import jax
 import numpy as np
 
 from calibration.engine_residuals import OF_TOKENS, EngineErrors, of_engine
+from calibration.kernel_parameters import DOCUMENT
 from calibration.kin import Kin, main_source
 from dse.doors import SERVING
 from dse.errors import InputError
 from dse.lab.fits import writing
-from dse.lab.fits.fit import Fit, FitProblem, Parameter, differences, folds
+from dse.lab.fits.fit import Fit, FitProblem, differences, folds, parameters_of
 from dse.lab.fits.ranges import Covered
 from dse.lab.fits.writing import Revision
 from dse.measured import Skip, comparison, read_cases, rules
@@ -37,30 +38,8 @@ from dse.measured.table import Row
 from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
 
-#: What is fitted of an engine: prior, spread of its logarithm, physical range. Single products of 8 bits reach 0.88 of
-#: what those of 16 do on Hopper, 0.68 on Blackwell. Fused expert kernels alone are slower by the square of some 65
-#: bytes over a row of a shard (aiconfigurator's tables of vLLM on H100, H200 and B200: 1,512 rows of balanced experts).
-#: Top-p sampling passes some 200 bytes a logit: four passes of a radix sort over values and indices, and some ten in
-#: single precision.
-PARAMETERS = (
-    Parameter("kernel_slowdown", 1.08, 0.12, 0.8, 2.0),
-    Parameter("layer_time", 15e-6, 0.6, 1e-6, 100e-6),
-    Parameter("expert_layer_time", 25e-6, 0.6, 1e-6, 200e-6),
-    Parameter("cast_layer_time", 10e-6, 0.6, 1e-6, 150e-6),
-    Parameter("latent_layer_time", 15e-6, 0.6, 1e-6, 150e-6),
-    Parameter("host_step_time", 1e-3, 0.8, 5e-5, 30e-3),
-    Parameter("sequence_time", 10e-6, 0.8, 5e-7, 400e-6),
-    Parameter("rank_time", 0.1e-3, 1.0, 1e-6, 20e-3),
-    Parameter("host_overlap", 0.5, 0.7, 0.0, 1.0),
-    Parameter("launch_ratio", 10.0, 0.4, 0.0, 40.0),
-    Parameter("request_time", 50e-3, 1.5, 1e-4, 1.0),
-    Parameter("small_message_time", 11e-6, 0.5, 4e-6, 60e-6),
-    Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),
-    Parameter("cache_rereads", 0.03, 1.5, 0.0, 1.0),
-    Parameter("narrow_expert", 65.0, 0.4, 5.0, 1000.0),
-    Parameter("sampler_bytes", 200.0, 0.5, 20.0, 2000.0),
-    Parameter("kernel_energy", 1.0, 0.3, 0.3, 3.0),
-)
+#: What is fitted of an engine.
+PARAMETERS = parameters_of(DOCUMENT["engines"])
 
 #: Standard deviation of a residual that the optimum weighs the priors against, by metric: times to the first token
 #: depend on what a benchmark's clients did, those of tokens do not; energies must not decide on times. Beyond twice as

@@ -19,22 +19,19 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibration import engines
-from dse.designs import catalog, replace
+from dse.designs import catalog
 from dse.doors import SERVING, Study
 from dse.lab.fits import experts, levels, steps
 from dse.lab.fits.fit import FitProblem, Minimum, folds
 from dse.lab.fits.step_priors import fitted_as, stack_parameters
-from dse.lab.fits.step_rows import StepModel, StepRows, rows_of
+from dse.lab.fits.step_rows import StepModel, StepRows, is_plain, rows_of
 from dse.measured import comparison, predict_cases, read_cases, read_table
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.kinds import KINDS, kind_of
 from dse.measured.names import Lookup, accelerator_of
-from dse.measured.prediction import evaluate_batch
 from dse.measured.uncertainty.distance import (
     HARDWARE,
     MeasuredPlaces,
@@ -197,40 +194,6 @@ def key(c: Comparison) -> tuple[str, int, str]:
 # Training
 
 
-class PlainSteps(StepModel):
-    """Step times by NumPy, slopes by finite differences: nothing is compiled for a few hundred rows."""
-
-    def log_times(self, z: np.ndarray) -> np.ndarray:
-        """Log step times (rows) at ``z`` (rows x parameters)."""
-        return self._many(z[None])[0]
-
-    def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Derivatives of the log step times (rows x parameters)."""
-        moved = z + _STEP * np.eye(z.shape[1])[:, None, :]
-        found = self._many(np.concatenate([z[None], moved]))
-        return (found[1:] - found[0]).T / _STEP
-
-    def _many(self, z: np.ndarray) -> np.ndarray:
-        """Log step times (sets x rows) at each ``z`` (sets x rows x parameters)."""
-        sets = len(z)
-        found = np.zeros(z.shape[:2])
-        factors = np.broadcast_to(np.asarray(self.factors), z.shape[1:])
-        for members, columns, structure in self.rows.structures:
-            stack = jax.tree.unflatten(structure, list(np.tile(columns, (sets, 1)).T))
-            values = {
-                p.path: (factors[members, i] * np.asarray(p.value(jnp.asarray(z[:, members, i])))).reshape(-1)
-                for i, p in enumerate(self.parameters)
-            }
-            values = {path: column.astype(np.float32) for path, column in values.items()}
-            times = np.asarray(evaluate_batch(replace(stack, values)).step_time, float)
-            found[:, members] = np.log(times).reshape(sets, len(members))
-        return found
-
-
-#: Finite difference in prior spreads.
-_STEP = 0.02
-
-
 def linear(problem: FitProblem, at: Minimum) -> FitProblem:
     """A fit with residuals that are linear about its optimum: without some rows it stays near, and costs nothing."""
     slopes = problem.slopes(at.z, at.errors)
@@ -264,7 +227,7 @@ class DenseFit(NamedTuple):
         """The fit to rows."""
         own = {stack: stack_parameters(Lookup().software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))}
         columns = steps.columns_of(rows, own)
-        problem = steps.problem_of(rows, columns, rows.weights, PlainSteps)
+        problem = steps.problem_of(rows, columns, rows.weights)
         return cls(columns, problem, problem.solve())
 
 
@@ -275,7 +238,7 @@ def _dense(cases: Sequence, rows: StepRows) -> Iterator[LeftOut]:
     with kernels_of(lambda family: EARLIER.get(family, family)):
         lookup = Lookup()
         earlier = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families)
-        foreign = steps.problem_of(earlier, columns, rows.weights, PlainSteps)
+        foreign = steps.problem_of(earlier, columns, rows.weights)
     assert [key(c) for c in earlier.compared] == [key(c) for c in rows.compared], "other rows with earlier kernels"
     places = [place(c, fitted_as(c.prediction.stack)) for c in rows.compared]
     chosen = [c.prediction.chosen for c in rows.compared]
@@ -324,7 +287,7 @@ def _figures(
 
 def _mixtures(rows: experts.ExpertRows) -> Iterator[LeftOut]:
     """Steps of mixtures of experts, with dense steps as fitted; the first row of each point."""
-    problem = experts.problem_of(rows, PlainSteps)
+    problem = experts.problem_of(rows)
     whole = problem.solve()
     near = linear(problem, whole)
     compared = rows.steps.compared
@@ -347,7 +310,7 @@ def _pods(compared: Sequence[Comparison], lookup: Lookup) -> Iterator[LeftOut]:
     """Steps of TPUs: the level of a generation by the prior, without its rows."""
     rows = rows_of(compared, lookup.kernel_families, levelled=True)
     everywhere = [np.ones(len(rows.stacks), bool)]
-    model = PlainSteps(rows, (levels.LEVEL, levels.LOSS), [0], everywhere)
+    model = StepModel(rows, (levels.LEVEL, levels.LOSS), [0], everywhere)
     errors = model.problem(rows.trust, levels.NOISE, levels.DELTA).residuals(np.zeros(1))
     places = [place(c) for c in rows.compared]
     for group in sorted({p.chip for p in places}):
@@ -360,16 +323,10 @@ def _vendors(cases: Sequence) -> Iterator[LeftOut]:
     with kernels_of(lambda family: "generic"):
         lookup = Lookup(software=lambda stack: catalog.record(Software, "neutral"))
         compared = compare_predictions(predict_cases(cases, lookup))
-    kept = [c for c in compared if is_timed(c) and kind_is_dense(c)]
+    kept = [c for c in compared if is_timed(c) and is_plain(c.prediction.chosen.workload)]
     for c in kept:
         at = place(c, "neutral")
         yield left_out("step", "vendor", at.vendor, c, at, ("vendor", "framework"), _step_error(c))
-
-
-def kind_is_dense(c: Comparison) -> bool:
-    """Whether a row is of a dense model, all of it trained."""
-    workload = c.prediction.chosen.workload
-    return workload.experts is None and workload.adapters is None and workload.packing is None
 
 
 def _step_error(c: Comparison) -> float:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibration.kernel_parameters import HIGHEST_THRESHOLD, SHARED
+from calibration.kernel_parameters import DOCUMENT, HIGHEST_THRESHOLD, SHARED
 from dse.designs import catalog, replace
 from dse.errors import InputError
 from dse.lab.fits import writing
@@ -76,11 +76,7 @@ def _at_rest(name: str) -> float:
 
 
 #: Chips that were measured.
-CHIPS = {
-    "a30": MeasuredChip("ampere", 0.997e-12, 59.1e-12, 36.3e-12, 165.0),
-    "v100-pcie-32gb": MeasuredChip("volta", 1.92e-12, 114e-12, 36.3e-12, 250.0),
-    "p100-pcie-16gb": MeasuredChip("pascal", 1.92e-12, 114e-12, 36.3e-12, 250.0),
-}
+CHIPS = {slug: MeasuredChip(**row) for slug, row in DOCUMENT["power_limits"].items()}
 
 
 class Figure(NamedTuple):
