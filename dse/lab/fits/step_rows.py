@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -108,8 +109,9 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: 
 class StepModel(NamedTuple):
     """Leaves of the designs of steps as functions of ``z``, for all jobs on steps.
 
-    Column ``c`` changes parameter ``columns[c]`` of the rows ``rows_by_column[c]``: ``z_row = offsets + moves x``. NumPy
-    evaluates all rows at once, so that nothing is compiled for a few hundred of them; slopes are finite differences.
+    Column ``c`` changes parameter ``columns[c]`` of the rows ``rows_by_column[c]``: ``z_row = offsets + moves x``.
+    NumPy evaluates all rows at once, so that nothing is compiled for a few hundred of them; slopes are finite
+    differences.
     """
 
     rows: StepRows
@@ -139,14 +141,14 @@ class StepModel(NamedTuple):
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Return the derivatives of the log step times by ``z`` [row, parameter], at ``z`` [row, parameter]."""
         changes = _STEP * np.eye(z.shape[1])[:, None, :]
-        logs = self.log_times(np.concatenate([z[None], z + changes]))
-        return (logs[1:] - logs[0]).T / _STEP
+        more, less = np.split(self.log_times(np.concatenate([z + changes, z - changes])), 2)
+        return (more - less).T / (2.0 * _STEP)
 
     def log_times(self, z: np.ndarray) -> np.ndarray:
         """Return log step times, in s, [set, row] at each ``z`` [set, row, parameter]."""
         logs, factors = np.zeros(z.shape[:2]), np.broadcast_to(np.asarray(self.factors), z.shape[1:])
         for members, designs in self.rows.structures:
-            copies = jax.tree.map(lambda column, sets=len(z): np.tile(column, sets), designs)
+            copies = jax.tree.map(functools.partial(np.tile, reps=len(z)), designs)
             values = {
                 p.path: (factors[members, i] * np.asarray(p.value(jnp.asarray(z[:, members, i])))).astype(np.float32)
                 for i, p in enumerate(self.parameters)
