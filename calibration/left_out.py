@@ -40,8 +40,8 @@ from dse.measured.uncertainty.distance import (
     measured_places,
     place_of,
 )
-from dse.measured.uncertainty.parts import Uncertainty, deviations as deviations_of, perturb, uncertainty_of
-from dse.measured.uncertainty.spreads import present_spreads, spreads_of, total_deviation
+from dse.measured.uncertainty.parts import perturb
+from dse.measured.uncertainty.spreads import present_spreads, spreads_of, total_deviations
 from dse.types import Software
 
 #: Kernel family → the one that stands in where the generation was never measured.
@@ -122,15 +122,20 @@ def _chip_deviations(compared: Sequence[Comparison], study: Study) -> dict[tuple
     for design, c in zip(designs, compared, strict=True):
         row = c.prediction.case.row
         spreads = present_spreads(design, spreads_of(c.prediction.stack, accelerator_of(row), row.get("system")))
-        known.append({path: total_deviation(f) for path, f in spreads.items() if path.startswith("system.")})
-    moved = perturb(designs, [Uncertainty(one, 0.0) for one in known], study)
-    found: dict[tuple[str, int, str], float] = {}
-    for metric in {c.metric for c in compared}:
-        name = metric if study.residuals else "step_time"
-        changes = moved.log_changes(name).values() if metric != study.memory else ()
-        squares = sum((change.slope**2 for change in changes), np.zeros(len(designs)))
-        found |= {key(c): float(s**0.5) for c, s in zip(compared, squares, strict=True) if c.metric == metric}
+        known.append({path: d for path, d in total_deviations(spreads).items() if path.startswith("system.")})
+    moved = perturb(designs, known, study)
+    found = dict.fromkeys(map(key, compared), 0.0)
+    for metric in {c.metric for c in compared} - {study.memory}:
+        own = moved.deviations(metric if study.residuals else "step_time")
+        found |= {key(c): float(d) for c, d in zip(compared, own, strict=True) if c.metric == metric}
     return found
+
+
+def _stack_deviations(compared: Sequence[Comparison]) -> np.ndarray:
+    """Standard deviation of each row's log step time over the spreads of its stack's own parameters."""
+    spreads = [total_deviations(spreads_of(c.prediction.stack)) for c in compared]
+    own = [{path: d for path, d in one.items() if path.count(".") == 1} for one in spreads]
+    return perturb([c.prediction.chosen for c in compared], own).deviations("step_time")
 
 
 #: Designs whose leaves are moved at once.
@@ -241,8 +246,7 @@ def _dense(cases: Sequence, rows: StepRows) -> Iterator[LeftOut]:
         foreign = steps.problem_of(earlier, columns, rows.weights)
     assert [key(c) for c in earlier.compared] == [key(c) for c in rows.compared], "other rows with earlier kernels"
     places = [place(c, fitted_as(c.prediction.stack)) for c in rows.compared]
-    chosen = [c.prediction.chosen for c in rows.compared]
-    deviations = deviations_of(chosen, [uncertainty_of(c.prediction.stack) for c in rows.compared])
+    deviations = _stack_deviations(rows.compared)
     for by, labels in labels_of(places, list(rows.sources), rows.groups).items():
         for group in dict.fromkeys(labels):
             part = np.array([label == group for label in labels])
@@ -346,8 +350,7 @@ def _never_fitted(compared: Sequence[Comparison], fitted: set[tuple[str, int, st
         and not experts.is_fitted(c)
         and "tpu" not in place(c).chip
     ]
-    spread = deviations_of([c.prediction.chosen for c in kept], [uncertainty_of(c.prediction.stack) for c in kept])
-    for c, deviation in zip(kept, spread, strict=True):
+    for c, deviation in zip(kept, _stack_deviations(kept), strict=True):
         at = levels_of(place(c), measured_places(serves=False), is_new_source=True)
         yield left_out("step", "never fitted", c.source, c, place(c), at, _step_error(c), deviation)
 

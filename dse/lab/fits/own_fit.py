@@ -36,7 +36,7 @@ from dse.measured.prediction import evaluate_batch, group_by_structure
 from dse.measured.table import nonnegative_number
 from dse.measured.uncertainty import distance, parts as uncertainty
 from dse.measured.uncertainty.rows import choice_of
-from dse.measured.uncertainty.spreads import spreads_of, total_deviation
+from dse.measured.uncertainty.spreads import spreads_of, total_deviations
 from dse.types import Design
 
 #: Numbers of a fit, the level included.
@@ -135,8 +135,7 @@ def priors_of(base: str, designs: Sequence[Design]) -> dict[str, float]:
         designs: of the rows; values that one of them lacks are left out.
     """
     default_spreads = {p.path: p.spread for p in PARAMETERS if designs[0].workload.requests is None}
-    file_spreads = {path: total_deviation(factors) for path, factors in spreads_of(base).items()}
-    priors = default_spreads | file_spreads
+    priors = default_spreads | total_deviations(spreads_of(base))
     for design in designs:
         priors = {path: width for path, width in priors.items() if path in leaves_of(design) and leaf(design, path)}
     return priors
