@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ import numpy as np
 from calibration.engine_residuals import OF_TOKENS, EngineErrors, of_engine
 from calibration.kernel_parameters import DOCUMENT
 from calibration.kin import Kin, main_source
+from dse.designs import replace
 from dse.doors import SERVING
 from dse.errors import InputError
 from dse.lab.fits import writing
@@ -94,15 +96,11 @@ class EngineRows:
         """Figures (sets of parameters x figures) under engines of ``values`` (sets x parameters)."""
         sets, metrics = len(values), {name: np.zeros((len(values), len(self.clients))) for name in METRICS}
         for positions, stack in self.groups:
-            n, clients = len(positions), np.tile(self.clients[positions], sets)
-            many = jax.tree.map(lambda leaf, sets=sets: np.tile(leaf, sets), stack)
-            engine = dataclasses.replace(
-                many.software.engine,
-                **{p.path: np.repeat(values[:, i], n).astype(np.float32) for i, p in enumerate(PARAMETERS)},
-            )
-            engine = dataclasses.replace(engine, request_time=(engine.request_time * clients).astype(np.float32))
-            many = dataclasses.replace(many, software=dataclasses.replace(many.software, engine=engine))
-            found = evaluate_batch(many, SERVING)
+            n, many = len(positions), jax.tree.map(functools.partial(np.tile, reps=sets), stack)
+            columns = {p.path: np.repeat(values[:, i], n) for i, p in enumerate(PARAMETERS)}
+            columns["request_time"] = columns["request_time"] * np.tile(self.clients[positions], sets)
+            engine = {f"software.engine.{name}": column.astype(np.float32) for name, column in columns.items()}
+            found = evaluate_batch(replace(many, engine), SERVING)
             for name, into in metrics.items():
                 into[:, positions] = np.asarray(getattr(found, name)).reshape(sets, n)
         figures = [metrics[c.metric][:, d] for c, d in zip(self.compared, self.design, strict=True)]
@@ -117,15 +115,8 @@ class EngineRows:
     def problem(self) -> FitProblem:
         """The fit to the figures: one program evaluates all finite differences."""
         noise = np.array([NOISE.get(c.metric, _NOISE) for c in self.compared])
-        return FitProblem(
-            *differences(self.residuals, _STEP),
-            self.weights,
-            noise,
-            _DELTA * noise,
-            np.ones(len(PARAMETERS)),
-            tolerance=1e-3,
-            steps=15,
-        )
+        rows, prior = differences(self.residuals, _STEP), np.ones(len(PARAMETERS))
+        return FitProblem(*rows, self.weights, noise, _DELTA * noise, prior, tolerance=1e-3, steps=15)
 
     @property
     def weights(self) -> np.ndarray:
@@ -183,14 +174,12 @@ def tells_of_engine(row: Row, stack: str, workload: Workload, lookup: Lookup) ->
 
 def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows:
     """Figures of one engine, each design once."""
-    designs: dict[int, tuple[int, Design, float]] = {}
-    for c in compared:
-        known = (len(designs), c.prediction.chosen, client_slowdown(c.measurement.row))
-        designs.setdefault(id(c.prediction), known)
-    stacks = group_by_structure([design for _, design, _ in designs.values()])
+    first = {id(c.prediction): c for c in reversed(compared)}
+    places = {prediction: i for i, prediction in enumerate(dict.fromkeys(id(c.prediction) for c in compared))}
+    stacks = group_by_structure([first[prediction].prediction.chosen for prediction in places])
     groups = tuple((np.array(members), one) for members, one in stacks)
-    position = np.array([designs[id(c.prediction)][0] for c in compared])
-    clients = np.array([client for *_, client in designs.values()])
+    position = np.array([places[id(c.prediction)] for c in compared])
+    clients = np.array([client_slowdown(first[prediction].measurement.row) for prediction in places])
     return EngineRows(stack, tuple(compared), groups, position, clients)
 
 
@@ -254,15 +243,12 @@ def without(
         z if left.all() or not left.any() else problem.solve(left, z).z
         for problem, left, z in zip(problems, kept, alone, strict=True)
     ]
-    centres = centres_of(engines, seen, kept)
-    return [
-        None
-        if not is_wanted
-        else dataclasses.replace(problem, centre=centre).solve(left, centre).z
-        if left.any()
-        else centre
-        for problem, left, centre, is_wanted in zip(problems, kept, centres, wanted, strict=True)
-    ]
+
+    def solved(problem: FitProblem, left: np.ndarray, centre: np.ndarray) -> np.ndarray:
+        return dataclasses.replace(problem, centre=centre).solve(left, centre).z if left.any() else centre
+
+    each = zip(problems, kept, centres_of(engines, seen, kept), wanted, strict=True)
+    return [solved(problem, left, centre) if is_wanted else None for problem, left, centre, is_wanted in each]
 
 
 def _without_sources(engines: Sequence[EngineRows], alone: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -304,13 +290,10 @@ _MILLISECONDS = ("host_step_time", "rank_time", "request_time")
 
 def open_errors(found: Sequence[FittedEngine], k: int = 0) -> EngineErrors:
     """All figures of some engines with the errors that their residuals follow from."""
-    columns = [
-        (one.rows.stack, c.source, SERVING.residuals[c.metric], fold, unseen, foreign)
-        for one in found
-        for c, fold, unseen, foreign in zip(
-            one.rows.compared, folds(one.rows.configurations, k or _FOLDS), one.unseen, one.foreign, strict=True
-        )
-    ]
+    columns = []
+    for one in found:
+        each = zip(one.rows.compared, folds(one.rows.configurations, k or _FOLDS), one.unseen, one.foreign, strict=True)
+        columns += [(one.rows.stack, c.source, SERVING.residuals[c.metric], *errors) for c, *errors in each]
     return EngineErrors(*(np.array(column) for column in zip(*columns, strict=True)))
 
 
@@ -326,9 +309,8 @@ def document(found: Sequence[FittedEngine]) -> str:
     """All engines as TOML, a table each."""
     errors = open_errors(found)
     tables = {one.rows.stack: texts(one) for one in found}
-    return writing.document(
-        tables | {f"{one.rows.stack}.residuals": open_parts(one, errors) for one in found}, "engines"
-    )
+    residuals = {f"{one.rows.stack}.residuals": open_parts(one, errors) for one in found}
+    return writing.document(tables | residuals, "engines")
 
 
 def revisions(found: Sequence[FittedEngine], _: Path) -> list[Revision]:

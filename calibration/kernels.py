@@ -148,7 +148,7 @@ def _fitted(job: KernelJob, kernels: Sequence[Kernel], used: np.ndarray, known: 
         return residuals({p.path: p.value(z[i]) for i, p in enumerate(unknowns)}, *rows)
 
     problem = FitProblem(
-        *derivatives(at, *((g.rows, g.which, g.measured) for g in data)),
+        *derivatives(at, *(group.arrays for group in data)),
         weights,
         NOISE,
         REDESCENDING_DELTA if job.redescending else DELTA,
@@ -183,13 +183,11 @@ def _weight(job: KernelJob, kernel: Kernel) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _KernelRows:
-    """Kernels of one kind: the devices, which of them ran each row, and the rows as arrays."""
+    """Kernels of one kind."""
 
     kind: str
     devices: list[str]
-    rows: jax.Array
-    which: jax.Array
-    measured: jax.Array
+    arrays: tuple[jax.Array, ...]  #: rows, which device ran each, and what was measured
 
 
 def _grouped(kernels: Sequence[Kernel]) -> tuple[np.ndarray, list[_KernelRows]]:
@@ -197,20 +195,14 @@ def _grouped(kernels: Sequence[Kernel]) -> tuple[np.ndarray, list[_KernelRows]]:
     groups: dict[str, list[int]] = {}
     for index, kernel in enumerate(kernels):
         groups.setdefault(kernel.kind, []).append(index)
-    return np.concatenate(list(groups.values())), [
-        _arrays(kind, [kernels[i] for i in members]) for kind, members in groups.items()
-    ]
-
-
-def _arrays(kind: str, kernels: Sequence[Kernel]) -> _KernelRows:
-    devices = list(dict.fromkeys(one.device for one in kernels))
-    return _KernelRows(
-        kind,
-        devices,
-        jnp.asarray([one.values for one in kernels], jnp.float32),
-        jnp.asarray([devices.index(one.device) for one in kernels]),
-        jnp.asarray([one.measured for one in kernels], jnp.float32),
-    )
+    data = []
+    for kind, members in groups.items():
+        own = [kernels[i] for i in members]
+        devices = list(dict.fromkeys(one.device for one in own))
+        which = jnp.asarray([devices.index(one.device) for one in own])
+        rows, measured = (jnp.asarray(x, jnp.float32) for x in ([k.values for k in own], [k.measured for k in own]))
+        data.append(_KernelRows(kind, devices, (rows, which, measured)))
+    return np.concatenate(list(groups.values())), data
 
 
 def _residuals(job: KernelJob, groups: Sequence[_KernelRows], known: Known) -> Callable[..., jax.Array]:
@@ -221,14 +213,10 @@ def _residuals(job: KernelJob, groups: Sequence[_KernelRows], known: Known) -> C
     def residuals(values: dict[str, jax.Array], *data: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         logs = []
         for kind, devices, (rows, which, measured) in zip(kinds, devices_of, data, strict=True):
-            fitted = [
-                replace(
-                    device,
-                    dict.fromkeys(job.zeros(slug), 0.0)
-                    | job.stated({path: values[key] for path, key in job.keys(slug).items()}, device),
-                )
-                for device, slug in devices
-            ]
+            fitted = []
+            for device, slug in devices:
+                stated = job.stated({path: values[key] for path, key in job.keys(slug).items()}, device)
+                fitted.append(replace(device, dict.fromkeys(job.zeros(slug), 0.0) | stated))
             logs.append(jnp.log(_each(kind, rows, which, jax.tree.map(_stacked, *fitted))) - jnp.log(measured))
         return jnp.concatenate(logs)
 

@@ -76,33 +76,21 @@ class LeftOut(NamedTuple):
 
 
 def left_out(
-    figure: str,
-    by: str,
-    group: str,
-    c: Comparison,
-    at: Place,
-    found: tuple[str, ...],
-    error: float,
-    deviation: float = 0.0,
+    figure: str, by: str, group: str, c: Comparison, at: Place, found: tuple[str, ...], error: float, width: float = 0.0
 ) -> LeftOut:
-    """A compared figure that was left out."""
+    """A compared figure that was left out; ``width``: :attr:`LeftOut.deviation`."""
     metric, measured = ("step_time", step_time(c)) if figure == "step" else (c.metric, c.measured)
-    return LeftOut(
-        figure,
-        by,
-        group,
-        c.source,
-        at,
-        found,
-        float(error),
-        float(deviation),
-        np.log(measured),
-        metric,
-        key(c),
-        0.0,
-        size_of(c),
-        _baseline(c),
-    )
+    told = LeftOut(figure, by, group, c.source, at, found, float(error), float(width), np.log(measured), metric)
+    return told._replace(row=key(c), size=size_of(c), baseline=_baseline(c))
+
+
+#: What may be left out of the names of a place.
+PLACES = ("chip", "generation", "vendor", "family", "framework")
+
+
+def group_of(row: LeftOut, by: str) -> str:
+    """The group of a row by what may be left out: a name of its place, or its source."""
+    return str(getattr(row.place, by)) if by in PLACES else row.source
 
 
 def with_chips(rows: Sequence[LeftOut], compared: Sequence[Comparison]) -> list[LeftOut]:
@@ -258,14 +246,8 @@ def labels_of(
     places: Sequence[Place], sources: Sequence[str], configurations: Sequence[Hashable]
 ) -> dict[str, list[str]]:
     """What is left out → the group of each row."""
-    return {
-        "configuration": [f"fold {fold}" for fold in folds(configurations, _FOLDS)],
-        "source": list(sources),
-        "chip": [p.chip for p in places],
-        "generation": [p.generation for p in places],
-        "framework": [p.framework for p in places],
-        "family": [p.family for p in places],
-    }
+    labels = {"configuration": [f"fold {fold}" for fold in folds(configurations, _FOLDS)], "source": list(sources)}
+    return labels | {by: [getattr(p, by) for p in places] for by in ("chip", "generation", "framework", "family")}
 
 
 def _figures(
@@ -280,9 +262,8 @@ def _figures(
     unseen: np.ndarray | None = None,
 ) -> Iterator[LeftOut]:
     """The rows of a group, with their distance from all others; ``unseen``: left out, by default the group."""
-    known = MeasuredPlaces.from_places(
-        p for p, out in zip(places, part if unseen is None else unseen, strict=True) if not out
-    )
+    out = part if unseen is None else unseen
+    known = MeasuredPlaces.from_places(p for p, is_out in zip(places, out, strict=True) if not is_out)
     for i in map(int, np.flatnonzero(part)):
         at = levels_of(places[i], known, is_new_source=by == "source")
         c = compared[i]
@@ -296,8 +277,7 @@ def _mixtures(rows: experts.ExpertRows) -> Iterator[LeftOut]:
     near = linear(problem, whole)
     compared = rows.steps.compared
     places = [place(c) for c in compared]
-    first = np.zeros(len(compared), bool)
-    first[[rows.points.index(point) for point in dict.fromkeys(rows.points)]] = True
+    first = np.array([rows.points.index(point) == i for i, point in enumerate(rows.points)])
     for by, labels in labels_of(places, [c.source for c in compared], [point[1:] for point in rows.points]).items():
         for group in dict.fromkeys(labels):
             part = np.array([label == group for label in labels])
@@ -371,12 +351,10 @@ def serving(tables: Sequence[str | Path]) -> list[LeftOut]:
     """Figures of serving, by engines without a group, and of those that no engine is fitted to."""
     compared, lookup = comparison.compare(list(tables)), Lookup()
     rows = engines.by_stack(compared, lookup)
-    with kernels_of(lambda family: ALIKE.get(family, family)):
-        shared = _same(rows, engines.read(tables))
-    with kernels_of(lambda family: EARLIER.get(family, family)):
-        earlier = _same(rows, engines.read(tables))
-    with kernels_of(lambda family: "generic"):
-        foreign = _same(rows, engines.read(tables))
+    with_kernels = {}
+    for by, instead in (("chip", ALIKE.get), ("generation", EARLIER.get), ("vendor", lambda *_: "generic")):
+        with kernels_of(lambda family, instead=instead: instead(family, family)):
+            with_kernels[by] = _same(rows, engines.read(tables))
     alone = [one.problem.solve() for one in rows]
     near = [linear(one.problem, best) for one, best in zip(rows, alone, strict=True)]
     compared_of = [c for one in rows for c in one.compared]
@@ -386,18 +364,18 @@ def serving(tables: Sequence[str | Path]) -> list[LeftOut]:
     stacks = np.array([c.prediction.stack for c in compared_of])
     found: list[LeftOut] = []
     for by, labels in labels_of(places, [c.source for c in compared_of], configurations).items():
-        with_kernels = {"chip": shared, "generation": earlier}.get(by, {one.stack: one for one in rows})
+        engines_of = with_kernels.get(by, {one.stack: one for one in rows})
         for group in dict.fromkeys(labels):
             part = np.array([label == group for label in labels])
             z = _engines_without(rows, near, [one.z for one in alone], part)
             errors = np.zeros(len(part))
             for stack in set(stacks[part]):
-                errors[stacks == stack] = with_kernels[stack].residuals(z[stack][None])[0]
+                errors[stacks == stack] = engines_of[stack].residuals(z[stack][None])[0]
             for figure in dict.fromkeys(figures):
                 some = part & (figures == figure)
                 found += _figures(figure, by, group, some, places, compared_of, errors, np.zeros(len(part)), part)
     z = _engines_without(rows, near, [one.z for one in alone], np.zeros(len(places), bool))
-    errors = np.concatenate([foreign[one.stack].residuals(z[one.stack][None])[0] for one in rows])
+    errors = np.concatenate([with_kernels["vendor"][one.stack].residuals(z[one.stack][None])[0] for one in rows])
     for c, spot, error in zip(compared_of, places, errors, strict=True):
         figure = SERVING.residuals[c.metric]
         found.append(left_out(figure, "vendor", spot.vendor, c, spot, ("vendor",), error))

@@ -177,9 +177,9 @@ def subtable(entry: TomlTable, name: str) -> TomlTable:
 
 
 def set_value(entry: TomlTable, name: str, value: str) -> None:
-    """Set a value (TOML) of a parsed file by its name, in its table or, of a bare name, in the table that states it."""
+    """Set a value (TOML) of a parsed file by its name, in its table or, of a bare name, in a table that states it."""
     table, _, field = name.rpartition(".")
-    if not table and field not in entry:
+    if not table:
         table = next((key for key, part in entry.items() if isinstance(part, dict) and field in part), "")
     subtable(entry, table)[field] = tomlkit.value(value)
 

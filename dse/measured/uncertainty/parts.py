@@ -49,6 +49,13 @@ def quantile(share: float = COVERAGE) -> float:
     return NormalDist().inv_cdf(0.5 + 0.5 * share)
 
 
+def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
+    """Return the least of the values that ``share`` of the weight does not exceed."""
+    order = np.argsort(values)
+    cumulative = np.cumsum(weights[order])
+    return float(values[order][min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(order) - 1)])
+
+
 class Perturbations(NamedTuple):
     """Metrics of designs evaluated with each of their parameters a spread more and less."""
 
