@@ -79,17 +79,15 @@ def widths(errors: EngineErrors) -> tuple[np.ndarray, np.ndarray]:
 
 def held(errors: EngineErrors) -> dict[str, Coverage]:
     """Kind of figure → what intervals hold, and of all."""
-    own, foreign = widths(errors)
-    parts = {"all": np.ones(len(errors.kind), bool)} | {
-        kind: errors.kind == kind for kind in dict.fromkeys(SERVING.residuals.values()) if (errors.kind == kind).any()
-    }
+    each = zip((errors.unseen, errors.foreign), widths(errors), strict=True)
+    sizes = [(np.abs(kind_errors) <= own, own) for kind_errors, own in each]
+    parts = {"all": np.ones(len(errors.kind), bool)}
+    parts |= {kind: errors.kind == kind for kind in SERVING.residuals.values() if (errors.kind == kind).any()}
     return {
         name: Coverage(
             int(part.sum()),
-            float(np.mean(np.abs(errors.unseen[part]) <= own[part])),
-            float(np.mean(np.abs(errors.foreign[part]) <= foreign[part])),
-            float(np.median(own[part])),
-            float(np.median(foreign[part])),
+            *(float(np.mean(inside[part])) for inside, _ in sizes),
+            *(float(np.median(own[part])) for _, own in sizes),
         )
         for name, part in parts.items()
     }

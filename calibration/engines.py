@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,11 +22,13 @@ import jax
 import numpy as np
 
 from calibration.engine_residuals import OF_TOKENS, EngineErrors, of_engine
+from calibration.kernel_parameters import DOCUMENT
 from calibration.kin import Kin, main_source
+from dse.designs import replace
 from dse.doors import SERVING
 from dse.errors import InputError
 from dse.lab.fits import writing
-from dse.lab.fits.fit import Fit, FitProblem, Parameter, differences, folds
+from dse.lab.fits.fit import Fit, FitProblem, differences, folds, parameters_of
 from dse.lab.fits.ranges import Covered
 from dse.lab.fits.writing import Revision
 from dse.measured import Skip, comparison, read_cases, rules
@@ -37,30 +40,8 @@ from dse.measured.table import Row
 from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
 
-#: What is fitted of an engine: prior, spread of its logarithm, physical range. Single products of 8 bits reach 0.88 of
-#: what those of 16 do on Hopper, 0.68 on Blackwell. Fused expert kernels alone are slower by the square of some 65
-#: bytes over a row of a shard (aiconfigurator's tables of vLLM on H100, H200 and B200: 1,512 rows of balanced experts).
-#: Top-p sampling passes some 200 bytes a logit: four passes of a radix sort over values and indices, and some ten in
-#: single precision.
-PARAMETERS = (
-    Parameter("kernel_slowdown", 1.08, 0.12, 0.8, 2.0),
-    Parameter("layer_time", 15e-6, 0.6, 1e-6, 100e-6),
-    Parameter("expert_layer_time", 25e-6, 0.6, 1e-6, 200e-6),
-    Parameter("cast_layer_time", 10e-6, 0.6, 1e-6, 150e-6),
-    Parameter("latent_layer_time", 15e-6, 0.6, 1e-6, 150e-6),
-    Parameter("host_step_time", 1e-3, 0.8, 5e-5, 30e-3),
-    Parameter("sequence_time", 10e-6, 0.8, 5e-7, 400e-6),
-    Parameter("rank_time", 0.1e-3, 1.0, 1e-6, 20e-3),
-    Parameter("host_overlap", 0.5, 0.7, 0.0, 1.0),
-    Parameter("launch_ratio", 10.0, 0.4, 0.0, 40.0),
-    Parameter("request_time", 50e-3, 1.5, 1e-4, 1.0),
-    Parameter("small_message_time", 11e-6, 0.5, 4e-6, 60e-6),
-    Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),
-    Parameter("cache_rereads", 0.03, 1.5, 0.0, 1.0),
-    Parameter("narrow_expert", 65.0, 0.4, 5.0, 1000.0),
-    Parameter("sampler_bytes", 200.0, 0.5, 20.0, 2000.0),
-    Parameter("kernel_energy", 1.0, 0.3, 0.3, 3.0),
-)
+#: What is fitted of an engine.
+PARAMETERS = parameters_of(DOCUMENT["engines"])
 
 #: Standard deviation of a residual that the optimum weighs the priors against, by metric: times to the first token
 #: depend on what a benchmark's clients did, those of tokens do not; energies must not decide on times. Beyond twice as
@@ -115,15 +96,11 @@ class EngineRows:
         """Figures (sets of parameters x figures) under engines of ``values`` (sets x parameters)."""
         sets, metrics = len(values), {name: np.zeros((len(values), len(self.clients))) for name in METRICS}
         for positions, stack in self.groups:
-            n, clients = len(positions), np.tile(self.clients[positions], sets)
-            many = jax.tree.map(lambda leaf, sets=sets: np.tile(leaf, sets), stack)
-            engine = dataclasses.replace(
-                many.software.engine,
-                **{p.path: np.repeat(values[:, i], n).astype(np.float32) for i, p in enumerate(PARAMETERS)},
-            )
-            engine = dataclasses.replace(engine, request_time=(engine.request_time * clients).astype(np.float32))
-            many = dataclasses.replace(many, software=dataclasses.replace(many.software, engine=engine))
-            found = evaluate_batch(many, SERVING)
+            n, many = len(positions), jax.tree.map(functools.partial(np.tile, reps=sets), stack)
+            columns = {p.path: np.repeat(values[:, i], n) for i, p in enumerate(PARAMETERS)}
+            columns["request_time"] = columns["request_time"] * np.tile(self.clients[positions], sets)
+            engine = {f"software.engine.{name}": column.astype(np.float32) for name, column in columns.items()}
+            found = evaluate_batch(replace(many, engine), SERVING)
             for name, into in metrics.items():
                 into[:, positions] = np.asarray(getattr(found, name)).reshape(sets, n)
         figures = [metrics[c.metric][:, d] for c, d in zip(self.compared, self.design, strict=True)]
@@ -138,15 +115,8 @@ class EngineRows:
     def problem(self) -> FitProblem:
         """The fit to the figures: one program evaluates all finite differences."""
         noise = np.array([NOISE.get(c.metric, _NOISE) for c in self.compared])
-        return FitProblem(
-            *differences(self.residuals, _STEP),
-            self.weights,
-            noise,
-            _DELTA * noise,
-            np.ones(len(PARAMETERS)),
-            tolerance=1e-3,
-            steps=15,
-        )
+        rows, prior = differences(self.residuals, _STEP), np.ones(len(PARAMETERS))
+        return FitProblem(*rows, self.weights, noise, _DELTA * noise, prior, tolerance=1e-3, steps=15)
 
     @property
     def weights(self) -> np.ndarray:
@@ -204,14 +174,12 @@ def tells_of_engine(row: Row, stack: str, workload: Workload, lookup: Lookup) ->
 
 def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows:
     """Figures of one engine, each design once."""
-    designs: dict[int, tuple[int, Design, float]] = {}
-    for c in compared:
-        known = (len(designs), c.prediction.chosen, client_slowdown(c.measurement.row))
-        designs.setdefault(id(c.prediction), known)
-    stacks = group_by_structure([design for _, design, _ in designs.values()])
+    first = {id(c.prediction): c for c in reversed(compared)}
+    places = {prediction: i for i, prediction in enumerate(dict.fromkeys(id(c.prediction) for c in compared))}
+    stacks = group_by_structure([first[prediction].prediction.chosen for prediction in places])
     groups = tuple((np.array(members), one) for members, one in stacks)
-    position = np.array([designs[id(c.prediction)][0] for c in compared])
-    clients = np.array([client for *_, client in designs.values()])
+    position = np.array([places[id(c.prediction)] for c in compared])
+    clients = np.array([client_slowdown(first[prediction].measurement.row) for prediction in places])
     return EngineRows(stack, tuple(compared), groups, position, clients)
 
 
@@ -275,15 +243,12 @@ def without(
         z if left.all() or not left.any() else problem.solve(left, z).z
         for problem, left, z in zip(problems, kept, alone, strict=True)
     ]
-    centres = centres_of(engines, seen, kept)
-    return [
-        None
-        if not is_wanted
-        else dataclasses.replace(problem, centre=centre).solve(left, centre).z
-        if left.any()
-        else centre
-        for problem, left, centre, is_wanted in zip(problems, kept, centres, wanted, strict=True)
-    ]
+
+    def solved(problem: FitProblem, left: np.ndarray, centre: np.ndarray) -> np.ndarray:
+        return dataclasses.replace(problem, centre=centre).solve(left, centre).z if left.any() else centre
+
+    each = zip(problems, kept, centres_of(engines, seen, kept), wanted, strict=True)
+    return [solved(problem, left, centre) if is_wanted else None for problem, left, centre, is_wanted in each]
 
 
 def _without_sources(engines: Sequence[EngineRows], alone: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -325,13 +290,10 @@ _MILLISECONDS = ("host_step_time", "rank_time", "request_time")
 
 def open_errors(found: Sequence[FittedEngine], k: int = 0) -> EngineErrors:
     """All figures of some engines with the errors that their residuals follow from."""
-    columns = [
-        (one.rows.stack, c.source, SERVING.residuals[c.metric], fold, unseen, foreign)
-        for one in found
-        for c, fold, unseen, foreign in zip(
-            one.rows.compared, folds(one.rows.configurations, k or _FOLDS), one.unseen, one.foreign, strict=True
-        )
-    ]
+    columns = []
+    for one in found:
+        each = zip(one.rows.compared, folds(one.rows.configurations, k or _FOLDS), one.unseen, one.foreign, strict=True)
+        columns += [(one.rows.stack, c.source, SERVING.residuals[c.metric], *errors) for c, *errors in each]
     return EngineErrors(*(np.array(column) for column in zip(*columns, strict=True)))
 
 
@@ -347,9 +309,8 @@ def document(found: Sequence[FittedEngine]) -> str:
     """All engines as TOML, a table each."""
     errors = open_errors(found)
     tables = {one.rows.stack: texts(one) for one in found}
-    return writing.document(
-        tables | {f"{one.rows.stack}.residuals": open_parts(one, errors) for one in found}, "engines"
-    )
+    residuals = {f"{one.rows.stack}.residuals": open_parts(one, errors) for one in found}
+    return writing.document(tables | residuals, "engines")
 
 
 def revisions(found: Sequence[FittedEngine], _: Path) -> list[Revision]:

@@ -1,118 +1,14 @@
-"""What is fitted to measured kernels: jobs, each a table of parameters with the devices whose rows tell them."""
+"""What is fitted to measured kernels: the jobs of ``parameters.toml``, with the devices whose rows tell them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from dse.lab.fits.fit import Parameter
-
-#: Most that a threshold can be of the nominal voltage: 0.35 V, the upper end of FinFET logic, over 0.9 V.
-HIGHEST_THRESHOLD = 0.39
-
-_GEMM = [
-    Parameter("kernels.fine.gemm_efficiency", 0.8, 0.2, upper=1.0),
-    Parameter("kernels.fine.gemm_waves", 0.1, 1.0, upper=1.0),
-    Parameter("kernels.fine.gemm_memory", 0.88, 0.1, upper=1.0),
-    Parameter("kernels.fine.gemm_blend", 0.4, 0.5, upper=1.0),
-    Parameter("kernels.fine.gemm_floor", 2.5e-6, 0.5),
-    Parameter("kernels.fine.split_time", 0.6e-6, 0.7),
-    Parameter("kernels.fine.tile_feed", 250e9, 0.5),
-    Parameter("kernels.fine.output_overhead", 0.35, 0.7, upper=1.0),
-    Parameter("kernels.fine.narrow_efficiency", 0.8, 0.1, upper=1.0),
-    Parameter("kernels.fine.quantize_floor", 2e-6, 0.7),
-    Parameter("kernels.fine.quantize_row", 1e-9, 1.0),
-    Parameter("kernels.fine.block_floor", 90e-6, 0.4),
-    Parameter("kernels.fine.block_floor_few", 60e-6, 0.4),
-    Parameter("kernels.fine.block_floor_odd", 180e-6, 0.4),
-]
-
-_GEMM_OWN = frozenset(
-    (
-        "gemm_efficiency",
-        "gemm_memory",
-        "gemm_blend",
-        "gemm_floor",
-        "quantize_floor",
-        "block_floor",
-    )
-)
-
-_ATTENTION = [
-    Parameter("kernels.attention.context_efficiency", 0.8, 0.2, upper=1.0),
-    Parameter("kernels.attention.context_pair", 25e-12, 0.7),
-    Parameter("kernels.attention.context_tile", 2.5e-6, 0.7),
-    Parameter("kernels.attention.context_memory", 0.8, 0.2, upper=1.0),
-    Parameter("kernels.attention.context_floor", 8e-6, 0.5),
-    Parameter("kernels.attention.context_fp8", 1.0, 0.2),
-    Parameter("kernels.attention.decode_efficiency", 0.15, 0.5, upper=1.0),
-    Parameter("kernels.attention.decode_tile", 2e-6, 0.7),
-    Parameter("kernels.attention.decode_split", 0.1e-6, 1.0),
-    Parameter("kernels.attention.decode_memory", 0.87, 0.1, upper=1.0),
-    Parameter("kernels.attention.decode_floor", 6e-6, 0.5),
-    Parameter("kernels.attention.grouped_floor", 0.3e-6, 2.0),
-    Parameter("kernels.attention.blend", 0.2, 0.5, upper=1.0),
-]
-
-_ATTENTION_OWN = frozenset(("context_efficiency", "context_memory", "context_floor", "decode_tile", "decode_floor"))
-
-#: Times at the power limit tell the energy of a FLOP: there all powers are alike. They tell little of the voltage's
-#: curve, as small energies make up for a high threshold: errors of time and power differ by less than half a per cent
-#: between thresholds of 0.24 and 0.64. So its ends start near those that varied clocks and limits tell of the A30
-#: (0.36, 0.72) and the V100 (0.38, 0.76), with carriers that saturate as theirs. Of what a board draws at rest they
-#: tell the sum: what of it leaks is that of the transistors (``transistor_leakage`` of hw_catalog/kernels), and no
-#: parameter here.
-_POWER = [
-    Parameter("power.matrix_energy", 0.5e-12, 0.4),
-    Parameter("power.one_byte_energy", 0.6, 0.3),
-    Parameter("power.half_byte_energy", 0.4, 0.3),
-    Parameter("power.vector_energy", 2e-12, 0.7),
-    Parameter("power.cache_energy", 20e-12, 0.5),
-    Parameter("power.memory_energy", 50e-12, 0.3),
-    Parameter("power.threshold", 0.371, 0.03, upper=HIGHEST_THRESHOLD),
-    Parameter("power.lowest_voltage", 0.76, 0.05, upper=0.98),
-    Parameter("power.uncore", 0.13, 0.4, upper=0.6),
-    Parameter("power.control", 0.3, 0.4, upper=0.8),
-]
-
-_POWER_OWN = frozenset(("matrix_energy", "cache_energy", "uncore", "control"))
-
-_COLLECTIVE = [
-    Parameter("scale_up.alone.launch", 7e-6, 0.4),
-    Parameter("scale_up.latency", 0.8e-6, 0.6),
-    Parameter("scale_up.efficiency", 0.82, 0.15, upper=1.0),
-    Parameter("scale_up.ramp", 1e6, 1.0),
-    Parameter("scale_up.in_network_reduction", 0.6, 0.2, upper=1.0),
-    Parameter("scale_up.alone.pair_loss", 0.1, 0.7, upper=0.6),
-    Parameter("scale_up.crowding", 0.01, 2.0),
-    Parameter("scale_up.alone.flagged_share", 0.3, 0.5, upper=1.0),
-    Parameter("scale_up.alone.simple_latency", 4.0, 0.4),
-    Parameter("scale_up.alone.simple_floor", 2.0, 0.7),
-    Parameter("scale_up.alone.exchange_latency", 6.0, 0.4),
-    Parameter("scale_up.alone.exchange_rate", 6e9, 0.4),
-    Parameter("scale_up.alone.exchange_efficiency", 0.9, 0.2),
-    Parameter("scale_up.alone.direct_launch", 0.5, 0.5),
-    Parameter("scale_up.alone.lean_launch", 0.65, 0.2),
-    Parameter("scale_up.alone.direct_latency", 2.3, 0.5),
-    Parameter("scale_up.alone.direct_rate", 600e9, 0.5),
-    Parameter("scale_up.alone.graph_efficiency", 1.1, 0.1),
-    Parameter("scale_up.alone.eager_launch", 20e-6, 0.4),
-]
-
-_COLLECTIVE_OWN = frozenset(
-    (
-        "launch",
-        "latency",
-        "efficiency",
-        "ramp",
-        "in_network_reduction",
-        "pair_loss",
-        "crowding",
-        "eager_launch",
-        "simple_floor",
-    )
-)
+from dse.io import toml
+from dse.lab.fits.fit import Parameter, parameters_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,8 +24,8 @@ class KernelJob:
     parameters: Sequence[Parameter]
     own: frozenset[str]  #: names of the parameters of which every file has its own value
     kernels: tuple[str, ...]  #: kinds of kernels
-    homes: Mapping[str, tuple[str, ...]]  #: file's slug → devices whose rows tell its own values
-    families: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)  #: slug → files it stands for
+    homes: Mapping[str, Sequence[str]]  #: file's slug → devices whose rows tell its own values
+    families: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)  #: slug → files it stands for
     absent: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)  #: slug → what is 0 there, unfitted
     apart: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)  #: slug → own there, shared elsewhere
     shares: frozenset[str] = frozenset()  #: powers that are fitted, and written, as shares of the limit as sold
@@ -175,38 +71,29 @@ def leaf(path: str) -> str:
 #: File whose values serve where a chip's or network's own and its family's say nothing.
 SHARED = "generic"
 
-_CHIPS: dict[str, tuple[str, ...]] = {
-    "ampere": ("a100-sxm-80gb",), "h100": ("h100-sxm-80gb",), "h200": ("h200-sxm-141gb",),
-    "blackwell": ("b200-sxm-180gb",),
-}  # fmt: skip
-#: Boards whose power was read.
-_BOARDS = {slug: _CHIPS[slug] for slug in ("h200", "blackwell")}
-_FAMILIES: dict[str, tuple[str, ...]] = {"hopper": ("h100", "h200"), SHARED: tuple(_CHIPS)}
-_LINKS: dict[str, tuple[str, ...]] = {
-    "nvlink-3": ("a100-sxm-80gb",), "nvlink-4": ("h100-sxm-80gb", "h200-sxm-141gb"),
-    "nvlink-5": ("b200-sxm-180gb", "gb200-nvl72", "b300-sxm-288gb", "gb300-nvl72"), "pcie4-x16": ("l40s",),
-    "pcie5-x16": ("rtx-pro-6000-server",),
-}  # fmt: skip
-#: A switch serves all members alike, and that of the third NVLink does not add; behind bridges is no switch.
-_NOT_BUILT = {
-    "nvlink-3": frozenset(("crowding", "in_network_reduction")), "nvlink-4": frozenset(("crowding", "simple_floor")),
-    "nvlink-5": frozenset(("crowding", "simple_floor")),
-    "pcie4-x16": frozenset(("pair_loss", "in_network_reduction", "simple_floor")),
-    "pcie5-x16": frozenset(("pair_loss", "in_network_reduction", "simple_floor")),
-}  # fmt: skip
-#: Own where nothing alike is elsewhere: FlashAttention-2 rearranges grouped queries in a kernel of its own; Blackwell
-#: multiplies in fp8 where the cache is; peers see each other's flags through the host.
-_APART = {
-    "ampere": frozenset(("grouped_floor",)), "blackwell": frozenset(("context_fp8",)),
-    "pcie4-x16": frozenset(("direct_latency",)),
-}  # fmt: skip
+#: ``parameters.toml``, whose tables the jobs of the catalogue state.
+DOCUMENT = toml.parse((FILE := Path(__file__).with_name("parameters.toml")).read_text(encoding="utf-8"), str(FILE))
 
-JOBS = [
-    KernelJob("kernels", "fine", _GEMM, _GEMM_OWN, ("gemm",), _CHIPS, _FAMILIES, sixteen_bit=4.0),
-    KernelJob("kernels", "attention", _ATTENTION, _ATTENTION_OWN, ("attention",), _CHIPS, _FAMILIES, apart=_APART),
-    KernelJob("kernels", "power", _POWER, _POWER_OWN, ("gemm", "gemm_power"), _BOARDS,
-              {"hopper": ("h200",), SHARED: tuple(_BOARDS)}, shares=frozenset(("uncore", "control")),
-              rows=2500, sixteen_bit=3.0, redescending=True),
-    KernelJob("network", "alone", _COLLECTIVE, _COLLECTIVE_OWN, ("collective", "direct"), _LINKS,
-              {SHARED: tuple(_LINKS)}, _NOT_BUILT, _APART),
-]  # fmt: skip
+#: Most that a threshold can be of the nominal voltage.
+HIGHEST_THRESHOLD = float(DOCUMENT["jobs"]["power"]["parameters"]["threshold"]["upper"])
+
+
+def _job(table: str, row: Mapping[str, Any]) -> KernelJob:
+    """A job of ``parameters.toml``."""
+    homes = DOCUMENT["homes"][row["homes"]]
+    sets = {name: {slug: frozenset(names) for slug, names in row.get(name, {}).items()} for name in ("absent", "apart")}
+    return KernelJob(
+        row["kind"],
+        table,
+        parameters_of(row["parameters"], row["prefix"]),
+        frozenset(leaf(name) for name, about in row["parameters"].items() if about.get("own")),
+        tuple(row["kernels"]),
+        homes,
+        row["families"] | {SHARED: list(homes)},
+        **sets,
+        shares=frozenset(row.get("shares", ())),
+        **{name: row[name] for name in ("rows", "sixteen_bit", "redescending") if name in row},
+    )
+
+
+JOBS = [_job(table, row) for table, row in DOCUMENT["jobs"].items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,14 +19,8 @@ from dse.lab.fits.writing import Revision
 from dse.measured.kernels import POWER
 
 #: Records whose leaves a table may hold.
-_RECORDS = (
-    types.Kernels,
-    types.FineKernels,
-    types.AttentionKernels,
-    types.Network,
-    types.CollectiveKernels,
-    types.Power,
-)
+_KERNELS = types.Kernels, types.FineKernels, types.AttentionKernels
+_RECORDS = (*_KERNELS, types.Network, types.CollectiveKernels, types.Power)
 
 
 class Value(NamedTuple):
@@ -68,14 +62,8 @@ def _stated(name: str, value: Value) -> str:
 
 def units(name: str) -> str:
     """SI units of a leaf, which what is written as a share has none of."""
-    return next(
-        (
-            types.field_metadata(record, name)["units"]
-            for record in _RECORDS
-            if name in {field.name for field in dataclasses.fields(record)}
-        ),
-        "1",
-    )
+    records = (record for record in _RECORDS if name in {field.name for field in dataclasses.fields(record)})
+    return next((types.field_metadata(record, name)["units"] for record in records), "1")
 
 
 def tables(found: FittedJob) -> list[KernelTable]:
@@ -88,7 +76,8 @@ def tables(found: FittedJob) -> list[KernelTable]:
         kept = [slug for slug in members if slug in own]
         values = _means([own[slug] for slug in kept])
         if family == SHARED:
-            values = _in_order(found, values | _shared(found))
+            shared = {path: path for path in found.fit.values if ":" not in path}
+            values = _in_order(found, values | _values(found, shared))
         if kept:
             source = f"{_source(found)}; a chip's own values as the mean over {', '.join(kept)}, spread among them"
             kind = "kernels" if family == SHARED else found.job.kind
@@ -96,18 +85,15 @@ def tables(found: FittedJob) -> list[KernelTable]:
     return result
 
 
+def _values(found: FittedJob, keys: Mapping[str, str]) -> dict[str, Value]:
+    """Name in a table → what was fitted, from path → name in the fit."""
+    fit, written = found.fit, found.job.written
+    return {written(path): Value(fit.values[key], fit.spread[key], fit.is_informed[key]) for path, key in keys.items()}
+
+
 def _own(found: FittedJob, slug: str) -> dict[str, Value]:
-    absent = {leaf(path): _NONE for path in found.job.zeros(slug)}
-    keys = found.job.keys(slug)
-    return {found.job.written(path): _value(found, key) for path, key in keys.items() if key != path} | absent
-
-
-def _shared(found: FittedJob) -> dict[str, Value]:
-    return {found.job.written(path): _value(found, path) for path in found.fit.values if ":" not in path}
-
-
-def _value(found: FittedJob, key: str) -> Value:
-    return Value(found.fit.values[key], found.fit.spread[key], found.fit.is_informed[key])
+    own = {path: key for path, key in found.job.keys(slug).items() if key != path}
+    return _values(found, own) | {leaf(path): _NONE for path in found.job.zeros(slug)}
 
 
 def _means(members: Sequence[dict[str, Value]]) -> dict[str, Value]:

@@ -16,21 +16,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibration.gradient import fit
 from calibration.kernel_parameters import JOBS, KernelJob
 from dse.designs import replace
 from dse.errors import InputError
-from dse.lab.fits.fit import Fit, folds
-from dse.measured.kernels import FORMULAS, Kernel, device_of, kind_of, read
-from dse.measured.table import Skip, read_table
+from dse.lab.fits.adding import kernels_of
+from dse.lab.fits.fit import Fit, FitProblem, curvature, derivatives, fit_at, folds, influence, posterior
+from dse.measured.kernels import FORMULAS, Kernel, device_of, kind_of
+from dse.measured.table import read_table
 from dse.types import Precision
 
 #: Residual from which one counts linearly: what is judged is the median.
 DELTA = 0.05
 #: Residual from which one counts less and less, of rows of which many are false readings.
 REDESCENDING_DELTA = 0.1
-#: Steps of a fit.
-STEPS = 250
+#: Standard deviation of a residual that the optimum weighs the priors against, and most steps of a fit.
+NOISE, STEPS = 0.1, 100
 
 Group = tuple[str, str]  # kind of kernel, device
 
@@ -70,11 +70,7 @@ def read_kernels(paths: Iterable[str | Path]) -> list[Kernel]:
         if not kind:
             allowed = "a table of kernels: latency_ms or median_ms and the columns of a shape"
             raise InputError(f"{path}: columns", ", ".join(columns[:8]), allowed, "name tables of measured kernels")
-        for row in rows:
-            try:
-                found += [k for k in read(row, kind) if kind not in ("operator",)]
-            except Skip:
-                continue
+        found += [kernel for kernel, _ in kernels_of(columns, rows) if kind != "operator"]
     return found
 
 
@@ -144,21 +140,31 @@ def shape(kernel: Kernel) -> tuple[float, ...]:
 def _fitted(job: KernelJob, kernels: Sequence[Kernel], used: np.ndarray, known: Known) -> Fit:
     """The fit to the rows that are ``used``; its errors are those of all rows, in order."""
     order, data = _grouped(kernels)
-    weights = (used * _weights(job, kernels))[order].astype(np.float32)
-    slugs = dict.fromkeys(job.devices[device] for g in data for device in g.devices)
-    result = fit(
-        _residuals(job, data, known),
-        job.unknowns(slugs),
+    weights = (used * _weights(job, kernels))[order]
+    unknowns = job.unknowns(dict.fromkeys(job.devices[device] for g in data for device in g.devices))
+    residuals = _residuals(job, data, known)
+
+    def at(z: jax.Array, *rows: Any) -> jax.Array:
+        return residuals({p.path: p.value(z[i]) for i, p in enumerate(unknowns)}, *rows)
+
+    problem = FitProblem(
+        *derivatives(at, *(group.arrays for group in data)),
         weights,
-        tuple((g.rows, g.which, g.measured) for g in data),
-        delta=REDESCENDING_DELTA if job.redescending else DELTA,
+        NOISE,
+        REDESCENDING_DELTA if job.redescending else DELTA,
+        np.ones(len(unknowns)),
         redescending=job.redescending,
-        starts=1,
+        starts=3,
+        tolerance=1e-6,
         steps=STEPS,
     )
-    back = np.empty(len(order), int)
-    back[order] = np.arange(len(order))
-    return dataclasses.replace(result, errors=result.errors[back], rows=int(used.sum()))
+    best = problem.solve()
+    counts = weights * influence(best.errors, problem.delta, job.redescending)
+    variance = max(float(np.sum(counts * best.errors**2) / max(np.sum(counts), 1e-30)), 1e-12)
+    spread = posterior(curvature(problem.slopes(best.z, best.errors), counts / variance))
+    errors = np.empty(len(order))
+    errors[order] = best.errors
+    return dataclasses.replace(fit_at(unknowns, best.z, spread, errors, best.loss), rows=int(used.sum()))
 
 
 def _weights(job: KernelJob, kernels: Sequence[Kernel]) -> np.ndarray:
@@ -177,13 +183,11 @@ def _weight(job: KernelJob, kernel: Kernel) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _KernelRows:
-    """Kernels of one kind: the devices, which of them ran each row, and the rows as arrays."""
+    """Kernels of one kind."""
 
     kind: str
     devices: list[str]
-    rows: jax.Array
-    which: jax.Array
-    measured: jax.Array
+    arrays: tuple[jax.Array, ...]  #: rows, which device ran each, and what was measured
 
 
 def _grouped(kernels: Sequence[Kernel]) -> tuple[np.ndarray, list[_KernelRows]]:
@@ -191,20 +195,14 @@ def _grouped(kernels: Sequence[Kernel]) -> tuple[np.ndarray, list[_KernelRows]]:
     groups: dict[str, list[int]] = {}
     for index, kernel in enumerate(kernels):
         groups.setdefault(kernel.kind, []).append(index)
-    return np.concatenate(list(groups.values())), [
-        _arrays(kind, [kernels[i] for i in members]) for kind, members in groups.items()
-    ]
-
-
-def _arrays(kind: str, kernels: Sequence[Kernel]) -> _KernelRows:
-    devices = list(dict.fromkeys(one.device for one in kernels))
-    return _KernelRows(
-        kind,
-        devices,
-        jnp.asarray([one.values for one in kernels], jnp.float32),
-        jnp.asarray([devices.index(one.device) for one in kernels]),
-        jnp.asarray([one.measured for one in kernels], jnp.float32),
-    )
+    data = []
+    for kind, members in groups.items():
+        own = [kernels[i] for i in members]
+        devices = list(dict.fromkeys(one.device for one in own))
+        which = jnp.asarray([devices.index(one.device) for one in own])
+        rows, measured = (jnp.asarray(x, jnp.float32) for x in ([k.values for k in own], [k.measured for k in own]))
+        data.append(_KernelRows(kind, devices, (rows, which, measured)))
+    return np.concatenate(list(groups.values())), data
 
 
 def _residuals(job: KernelJob, groups: Sequence[_KernelRows], known: Known) -> Callable[..., jax.Array]:
@@ -215,14 +213,10 @@ def _residuals(job: KernelJob, groups: Sequence[_KernelRows], known: Known) -> C
     def residuals(values: dict[str, jax.Array], *data: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         logs = []
         for kind, devices, (rows, which, measured) in zip(kinds, devices_of, data, strict=True):
-            fitted = [
-                replace(
-                    device,
-                    dict.fromkeys(job.zeros(slug), 0.0)
-                    | job.stated({path: values[key] for path, key in job.keys(slug).items()}, device),
-                )
-                for device, slug in devices
-            ]
+            fitted = []
+            for device, slug in devices:
+                stated = job.stated({path: values[key] for path, key in job.keys(slug).items()}, device)
+                fitted.append(replace(device, dict.fromkeys(job.zeros(slug), 0.0) | stated))
             logs.append(jnp.log(_each(kind, rows, which, jax.tree.map(_stacked, *fitted))) - jnp.log(measured))
         return jnp.concatenate(logs)
 

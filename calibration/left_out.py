@@ -19,22 +19,19 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibration import engines
-from dse.designs import catalog, replace
+from dse.designs import catalog
 from dse.doors import SERVING, Study
 from dse.lab.fits import experts, levels, steps
 from dse.lab.fits.fit import FitProblem, Minimum, folds
 from dse.lab.fits.step_priors import fitted_as, stack_parameters
-from dse.lab.fits.step_rows import StepModel, StepRows, rows_of
+from dse.lab.fits.step_rows import StepModel, StepRows, is_plain, rows_of
 from dse.measured import comparison, predict_cases, read_cases, read_table
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.kinds import KINDS, kind_of
 from dse.measured.names import Lookup, accelerator_of
-from dse.measured.prediction import evaluate_batch
 from dse.measured.uncertainty.distance import (
     HARDWARE,
     MeasuredPlaces,
@@ -43,8 +40,8 @@ from dse.measured.uncertainty.distance import (
     measured_places,
     place_of,
 )
-from dse.measured.uncertainty.parts import Uncertainty, deviations as deviations_of, perturb, uncertainty_of
-from dse.measured.uncertainty.spreads import present_spreads, spreads_of, total_deviation
+from dse.measured.uncertainty.parts import perturb
+from dse.measured.uncertainty.spreads import present_spreads, spreads_of, total_deviations
 from dse.types import Software
 
 #: Kernel family → the one that stands in where the generation was never measured.
@@ -79,33 +76,21 @@ class LeftOut(NamedTuple):
 
 
 def left_out(
-    figure: str,
-    by: str,
-    group: str,
-    c: Comparison,
-    at: Place,
-    found: tuple[str, ...],
-    error: float,
-    deviation: float = 0.0,
+    figure: str, by: str, group: str, c: Comparison, at: Place, found: tuple[str, ...], error: float, width: float = 0.0
 ) -> LeftOut:
-    """A compared figure that was left out."""
+    """A compared figure that was left out; ``width``: :attr:`LeftOut.deviation`."""
     metric, measured = ("step_time", step_time(c)) if figure == "step" else (c.metric, c.measured)
-    return LeftOut(
-        figure,
-        by,
-        group,
-        c.source,
-        at,
-        found,
-        float(error),
-        float(deviation),
-        np.log(measured),
-        metric,
-        key(c),
-        0.0,
-        size_of(c),
-        _baseline(c),
-    )
+    told = LeftOut(figure, by, group, c.source, at, found, float(error), float(width), np.log(measured), metric)
+    return told._replace(row=key(c), size=size_of(c), baseline=_baseline(c))
+
+
+#: What may be left out of the names of a place.
+PLACES = ("chip", "generation", "vendor", "family", "framework")
+
+
+def group_of(row: LeftOut, by: str) -> str:
+    """The group of a row by what may be left out: a name of its place, or its source."""
+    return str(getattr(row.place, by)) if by in PLACES else row.source
 
 
 def with_chips(rows: Sequence[LeftOut], compared: Sequence[Comparison]) -> list[LeftOut]:
@@ -125,15 +110,20 @@ def _chip_deviations(compared: Sequence[Comparison], study: Study) -> dict[tuple
     for design, c in zip(designs, compared, strict=True):
         row = c.prediction.case.row
         spreads = present_spreads(design, spreads_of(c.prediction.stack, accelerator_of(row), row.get("system")))
-        known.append({path: total_deviation(f) for path, f in spreads.items() if path.startswith("system.")})
-    moved = perturb(designs, [Uncertainty(one, 0.0) for one in known], study)
-    found: dict[tuple[str, int, str], float] = {}
-    for metric in {c.metric for c in compared}:
-        name = metric if study.residuals else "step_time"
-        changes = moved.log_changes(name).values() if metric != study.memory else ()
-        squares = sum((change.slope**2 for change in changes), np.zeros(len(designs)))
-        found |= {key(c): float(s**0.5) for c, s in zip(compared, squares, strict=True) if c.metric == metric}
+        known.append({path: d for path, d in total_deviations(spreads).items() if path.startswith("system.")})
+    moved = perturb(designs, known, study)
+    found = dict.fromkeys(map(key, compared), 0.0)
+    for metric in {c.metric for c in compared} - {study.memory}:
+        own = moved.deviations(metric if study.residuals else "step_time")
+        found |= {key(c): float(d) for c, d in zip(compared, own, strict=True) if c.metric == metric}
     return found
+
+
+def _stack_deviations(compared: Sequence[Comparison]) -> np.ndarray:
+    """Standard deviation of each row's log step time over the spreads of its stack's own parameters."""
+    spreads = [total_deviations(spreads_of(c.prediction.stack)) for c in compared]
+    own = [{path: d for path, d in one.items() if path.count(".") == 1} for one in spreads]
+    return perturb([c.prediction.chosen for c in compared], own).deviations("step_time")
 
 
 #: Designs whose leaves are moved at once.
@@ -197,40 +187,6 @@ def key(c: Comparison) -> tuple[str, int, str]:
 # Training
 
 
-class PlainSteps(StepModel):
-    """Step times by NumPy, slopes by finite differences: nothing is compiled for a few hundred rows."""
-
-    def log_times(self, z: np.ndarray) -> np.ndarray:
-        """Log step times (rows) at ``z`` (rows x parameters)."""
-        return self._many(z[None])[0]
-
-    def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Derivatives of the log step times (rows x parameters)."""
-        moved = z + _STEP * np.eye(z.shape[1])[:, None, :]
-        found = self._many(np.concatenate([z[None], moved]))
-        return (found[1:] - found[0]).T / _STEP
-
-    def _many(self, z: np.ndarray) -> np.ndarray:
-        """Log step times (sets x rows) at each ``z`` (sets x rows x parameters)."""
-        sets = len(z)
-        found = np.zeros(z.shape[:2])
-        factors = np.broadcast_to(np.asarray(self.factors), z.shape[1:])
-        for members, columns, structure in self.rows.structures:
-            stack = jax.tree.unflatten(structure, list(np.tile(columns, (sets, 1)).T))
-            values = {
-                p.path: (factors[members, i] * np.asarray(p.value(jnp.asarray(z[:, members, i])))).reshape(-1)
-                for i, p in enumerate(self.parameters)
-            }
-            values = {path: column.astype(np.float32) for path, column in values.items()}
-            times = np.asarray(evaluate_batch(replace(stack, values)).step_time, float)
-            found[:, members] = np.log(times).reshape(sets, len(members))
-        return found
-
-
-#: Finite difference in prior spreads.
-_STEP = 0.02
-
-
 def linear(problem: FitProblem, at: Minimum) -> FitProblem:
     """A fit with residuals that are linear about its optimum: without some rows it stays near, and costs nothing."""
     slopes = problem.slopes(at.z, at.errors)
@@ -264,7 +220,7 @@ class DenseFit(NamedTuple):
         """The fit to rows."""
         own = {stack: stack_parameters(Lookup().software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))}
         columns = steps.columns_of(rows, own)
-        problem = steps.problem_of(rows, columns, rows.weights, PlainSteps)
+        problem = steps.problem_of(rows, columns, rows.weights)
         return cls(columns, problem, problem.solve())
 
 
@@ -275,11 +231,10 @@ def _dense(cases: Sequence, rows: StepRows) -> Iterator[LeftOut]:
     with kernels_of(lambda family: EARLIER.get(family, family)):
         lookup = Lookup()
         earlier = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families)
-        foreign = steps.problem_of(earlier, columns, rows.weights, PlainSteps)
+        foreign = steps.problem_of(earlier, columns, rows.weights)
     assert [key(c) for c in earlier.compared] == [key(c) for c in rows.compared], "other rows with earlier kernels"
     places = [place(c, fitted_as(c.prediction.stack)) for c in rows.compared]
-    chosen = [c.prediction.chosen for c in rows.compared]
-    deviations = deviations_of(chosen, [uncertainty_of(c.prediction.stack) for c in rows.compared])
+    deviations = _stack_deviations(rows.compared)
     for by, labels in labels_of(places, list(rows.sources), rows.groups).items():
         for group in dict.fromkeys(labels):
             part = np.array([label == group for label in labels])
@@ -291,14 +246,8 @@ def labels_of(
     places: Sequence[Place], sources: Sequence[str], configurations: Sequence[Hashable]
 ) -> dict[str, list[str]]:
     """What is left out → the group of each row."""
-    return {
-        "configuration": [f"fold {fold}" for fold in folds(configurations, _FOLDS)],
-        "source": list(sources),
-        "chip": [p.chip for p in places],
-        "generation": [p.generation for p in places],
-        "framework": [p.framework for p in places],
-        "family": [p.family for p in places],
-    }
+    labels = {"configuration": [f"fold {fold}" for fold in folds(configurations, _FOLDS)], "source": list(sources)}
+    return labels | {by: [getattr(p, by) for p in places] for by in ("chip", "generation", "framework", "family")}
 
 
 def _figures(
@@ -313,9 +262,8 @@ def _figures(
     unseen: np.ndarray | None = None,
 ) -> Iterator[LeftOut]:
     """The rows of a group, with their distance from all others; ``unseen``: left out, by default the group."""
-    known = MeasuredPlaces.from_places(
-        p for p, out in zip(places, part if unseen is None else unseen, strict=True) if not out
-    )
+    out = part if unseen is None else unseen
+    known = MeasuredPlaces.from_places(p for p, is_out in zip(places, out, strict=True) if not is_out)
     for i in map(int, np.flatnonzero(part)):
         at = levels_of(places[i], known, is_new_source=by == "source")
         c = compared[i]
@@ -324,13 +272,12 @@ def _figures(
 
 def _mixtures(rows: experts.ExpertRows) -> Iterator[LeftOut]:
     """Steps of mixtures of experts, with dense steps as fitted; the first row of each point."""
-    problem = experts.problem_of(rows, PlainSteps)
+    problem = experts.problem_of(rows)
     whole = problem.solve()
     near = linear(problem, whole)
     compared = rows.steps.compared
     places = [place(c) for c in compared]
-    first = np.zeros(len(compared), bool)
-    first[[rows.points.index(point) for point in dict.fromkeys(rows.points)]] = True
+    first = np.array([rows.points.index(point) == i for i, point in enumerate(rows.points)])
     for by, labels in labels_of(places, [c.source for c in compared], [point[1:] for point in rows.points]).items():
         for group in dict.fromkeys(labels):
             part = np.array([label == group for label in labels])
@@ -347,7 +294,7 @@ def _pods(compared: Sequence[Comparison], lookup: Lookup) -> Iterator[LeftOut]:
     """Steps of TPUs: the level of a generation by the prior, without its rows."""
     rows = rows_of(compared, lookup.kernel_families, levelled=True)
     everywhere = [np.ones(len(rows.stacks), bool)]
-    model = PlainSteps(rows, (levels.LEVEL, levels.LOSS), [0], everywhere)
+    model = StepModel(rows, (levels.LEVEL, levels.LOSS), [0], everywhere)
     errors = model.problem(rows.trust, levels.NOISE, levels.DELTA).residuals(np.zeros(1))
     places = [place(c) for c in rows.compared]
     for group in sorted({p.chip for p in places}):
@@ -360,16 +307,10 @@ def _vendors(cases: Sequence) -> Iterator[LeftOut]:
     with kernels_of(lambda family: "generic"):
         lookup = Lookup(software=lambda stack: catalog.record(Software, "neutral"))
         compared = compare_predictions(predict_cases(cases, lookup))
-    kept = [c for c in compared if is_timed(c) and kind_is_dense(c)]
+    kept = [c for c in compared if is_timed(c) and is_plain(c.prediction.chosen.workload)]
     for c in kept:
         at = place(c, "neutral")
         yield left_out("step", "vendor", at.vendor, c, at, ("vendor", "framework"), _step_error(c))
-
-
-def kind_is_dense(c: Comparison) -> bool:
-    """Whether a row is of a dense model, all of it trained."""
-    workload = c.prediction.chosen.workload
-    return workload.experts is None and workload.adapters is None and workload.packing is None
 
 
 def _step_error(c: Comparison) -> float:
@@ -389,8 +330,7 @@ def _never_fitted(compared: Sequence[Comparison], fitted: set[tuple[str, int, st
         and not experts.is_fitted(c)
         and "tpu" not in place(c).chip
     ]
-    spread = deviations_of([c.prediction.chosen for c in kept], [uncertainty_of(c.prediction.stack) for c in kept])
-    for c, deviation in zip(kept, spread, strict=True):
+    for c, deviation in zip(kept, _stack_deviations(kept), strict=True):
         at = levels_of(place(c), measured_places(serves=False), is_new_source=True)
         yield left_out("step", "never fitted", c.source, c, place(c), at, _step_error(c), deviation)
 
@@ -411,12 +351,10 @@ def serving(tables: Sequence[str | Path]) -> list[LeftOut]:
     """Figures of serving, by engines without a group, and of those that no engine is fitted to."""
     compared, lookup = comparison.compare(list(tables)), Lookup()
     rows = engines.by_stack(compared, lookup)
-    with kernels_of(lambda family: ALIKE.get(family, family)):
-        shared = _same(rows, engines.read(tables))
-    with kernels_of(lambda family: EARLIER.get(family, family)):
-        earlier = _same(rows, engines.read(tables))
-    with kernels_of(lambda family: "generic"):
-        foreign = _same(rows, engines.read(tables))
+    with_kernels = {}
+    for by, instead in (("chip", ALIKE.get), ("generation", EARLIER.get), ("vendor", lambda *_: "generic")):
+        with kernels_of(lambda family, instead=instead: instead(family, family)):
+            with_kernels[by] = _same(rows, engines.read(tables))
     alone = [one.problem.solve() for one in rows]
     near = [linear(one.problem, best) for one, best in zip(rows, alone, strict=True)]
     compared_of = [c for one in rows for c in one.compared]
@@ -426,18 +364,18 @@ def serving(tables: Sequence[str | Path]) -> list[LeftOut]:
     stacks = np.array([c.prediction.stack for c in compared_of])
     found: list[LeftOut] = []
     for by, labels in labels_of(places, [c.source for c in compared_of], configurations).items():
-        with_kernels = {"chip": shared, "generation": earlier}.get(by, {one.stack: one for one in rows})
+        engines_of = with_kernels.get(by, {one.stack: one for one in rows})
         for group in dict.fromkeys(labels):
             part = np.array([label == group for label in labels])
             z = _engines_without(rows, near, [one.z for one in alone], part)
             errors = np.zeros(len(part))
             for stack in set(stacks[part]):
-                errors[stacks == stack] = with_kernels[stack].residuals(z[stack][None])[0]
+                errors[stacks == stack] = engines_of[stack].residuals(z[stack][None])[0]
             for figure in dict.fromkeys(figures):
                 some = part & (figures == figure)
                 found += _figures(figure, by, group, some, places, compared_of, errors, np.zeros(len(part)), part)
     z = _engines_without(rows, near, [one.z for one in alone], np.zeros(len(places), bool))
-    errors = np.concatenate([foreign[one.stack].residuals(z[one.stack][None])[0] for one in rows])
+    errors = np.concatenate([with_kernels["vendor"][one.stack].residuals(z[one.stack][None])[0] for one in rows])
     for c, spot, error in zip(compared_of, places, errors, strict=True):
         figure = SERVING.residuals[c.metric]
         found.append(left_out(figure, "vendor", spot.vendor, c, spot, ("vendor",), error))

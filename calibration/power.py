@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibration.kernel_parameters import HIGHEST_THRESHOLD, SHARED
+from calibration.kernel_parameters import DOCUMENT, HIGHEST_THRESHOLD, SHARED
 from dse.designs import catalog, replace
 from dse.errors import InputError
 from dse.lab.fits import writing
@@ -76,11 +76,7 @@ def _at_rest(name: str) -> float:
 
 
 #: Chips that were measured.
-CHIPS = {
-    "a30": MeasuredChip("ampere", 0.997e-12, 59.1e-12, 36.3e-12, 165.0),
-    "v100-pcie-32gb": MeasuredChip("volta", 1.92e-12, 114e-12, 36.3e-12, 250.0),
-    "p100-pcie-16gb": MeasuredChip("pascal", 1.92e-12, 114e-12, 36.3e-12, 250.0),
-}
+CHIPS = {slug: MeasuredChip(**row) for slug, row in DOCUMENT["power_limits"].items()}
 
 
 class Figure(NamedTuple):
@@ -109,16 +105,10 @@ class PowerRows:
     @property
     def problem(self) -> FitProblem:
         """The fit to the figures."""
-        return FitProblem(
-            *differences(lambda zs: np.stack([self.residuals(z) for z in zs]), _STEP),
-            np.ones(len(self.figures)),
-            NOISE,
-            DELTA,
-            np.ones(len(self.parameters)),
-            starts=_STARTS,
-            pace=_PACE,
-            tolerance=_TOLERANCE,
-        )
+        rows = differences(lambda zs: np.stack([self.residuals(z) for z in zs]), _STEP)
+        weights, prior = np.ones(len(self.figures)), np.ones(len(self.parameters))
+        descent = {"starts": _STARTS, "pace": _PACE, "tolerance": _TOLERANCE}
+        return FitProblem(*rows, weights, NOISE, DELTA, prior, **descent)
 
     def residuals(self, z: np.ndarray) -> np.ndarray:
         """log(predicted / measured) of every figure at ``z`` prior spreads."""
@@ -182,9 +172,8 @@ def rows_of(slug: str, cases: Sequence[Case]) -> PowerRows | None:
     if not figures:
         return None
     studies = [study for _, study in known]
-    ((_, stack),) = group_by_structure(
-        [one for study in studies for one in study.designs]
-    )  # a chip's are of one structure
+    designs = [one for study in studies for one in study.designs]
+    ((_, stack),) = group_by_structure(designs)  # a chip's are of one structure
     fixed = {_POWER + name: _like(stack, value) for name, value in CHIPS[slug].fixed.items()}
     return PowerRows(slug, studies, figures, replace(stack, fixed))
 
@@ -205,23 +194,15 @@ _PRIOR = "prior: the rows say nothing of it"
 
 def entries(found: FittedChip) -> dict[str, str]:
     """The fit of one chip as the table ``power`` of its catalogue file: name → value as TOML."""
-    sizes = np.abs(np.expm1(found.unseen))
-    studies = (
-        "clock study of decoder layers (Fröning)"
-        if found.rows.studies[0].has_clock_designs
-        else "power-limit traces (Zeus)"
-    )
-    source = (
-        f"fitted to {len(sizes)} relative figures of the {studies}; mean error {100.0 * sizes.mean():.1f} % "
-        "of held-out groups"
-    )
+    sizes, is_of_clocks = np.abs(np.expm1(found.unseen)), found.rows.studies[0].has_clock_designs
+    studies = "clock study of decoder layers (Fröning)" if is_of_clocks else "power-limit traces (Zeus)"
+    error = f"mean error {100.0 * sizes.mean():.1f} % of held-out groups"
+    source = f"fitted to {len(sizes)} relative figures of the {studies}; {error}"
     result = {"source": writing.quoted(source), "confidence": '"estimate"'}
     for path, value in found.fit.values.items():
-        name = path.rpartition(".")[2]
-        text, moved = _written(name, value), found.fit.is_informed[path]
-        result[name] = (
-            writing.value_table(text, found.fit.spread[path]) if moved else writing.value_table(text, source=_PRIOR)
-        )
+        name, moved = path.rpartition(".")[2], found.fit.is_informed[path]
+        spread, about = (found.fit.spread[path], "") if moved else (None, _PRIOR)
+        result[name] = writing.value_table(_written(name, value), spread, about)
     for name, value in CHIPS[found.slug].fixed.items():
         result[name] = writing.value_table(_written(name, value), source="prior, held in the fit")
     return result

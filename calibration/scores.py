@@ -9,13 +9,13 @@ seen the rows that it is scored by, and one spread for all, their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from calibration.left_out import LeftOut
+from calibration.left_out import LeftOut, group_of
 from calibration.widths import Figures, weights_of
 from dse.measured.uncertainty import distance
 from dse.measured.uncertainty.parts import COVERAGE, quantile
@@ -80,25 +80,12 @@ def score(known: Figures, deviation: np.ndarray, part: np.ndarray) -> Score:
 
     held = tuple(mean(np.abs(errors) <= _unit().ppf(0.5 + 0.5 * share) * own) for share in SHARES)
     constants = (mean(of(constant[has], spread), has) for of in (crps, log_score))
-    return Score(
-        len(at),
-        len(set(groups)),
-        held,
-        float(quantile() * np.median(own)),
-        mean(crps(errors, own)),
-        mean(log_score(errors, own)),
-        *constants,
-    )
+    own_scores = mean(crps(errors, own)), mean(log_score(errors, own))
+    return Score(len(at), len(set(groups)), held, float(quantile() * np.median(own)), *own_scores, *constants)
 
 
-#: What a table lists groups of → the name of a row's group, of rows that were left out by it.
-BY: Mapping[str, Callable[[LeftOut], str]] = {
-    "chip": lambda one: one.place.chip,
-    "vendor": lambda one: one.place.vendor,
-    "family": lambda one: one.place.family,
-    "framework": lambda one: one.place.framework,
-    "source": lambda one: one.source,
-}
+#: What a table lists groups of, of rows that were left out by it.
+BY = ("chip", "vendor", "family", "framework", "source")
 
 
 def size_class(row: LeftOut) -> str:
@@ -110,11 +97,11 @@ def size_class(row: LeftOut) -> str:
 def tables(known: Figures, deviation: np.ndarray) -> Iterator[tuple[str, str, Score]]:
     """(what was left out, group or "all", score): by chip, vendor, family, framework, source, and size at home."""
     by = np.array([one for one, *_ in known.groups])
-    for name, group in BY.items():
+    for name in BY:
         part = by == name
         if part.any():
             yield name, "all", score(known, deviation, part)
-            labels = np.array([group(one) for one in known.rows])
+            labels = np.array([group_of(one, name) for one in known.rows])
             for label in sorted(set(labels[part])):
                 yield name, label, score(known, deviation, part & (labels == label))
     home = by == "configuration"

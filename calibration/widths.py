@@ -10,29 +10,19 @@ out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax.scipy.special import ndtr
 
-from calibration.left_out import LeftOut
+from calibration.left_out import PLACES, LeftOut, group_of
 from dse import types
 from dse.designs import catalog
 from dse.lab.fits import residuals
 from dse.measured.uncertainty.distance import HARDWARE, MODEL, SOFTWARE
-from dse.measured.uncertainty.parts import COVERAGE, quantile
+from dse.measured.uncertainty.parts import COVERAGE, quantile, weighted_quantile
 from dse.types.paths import leaves
-
-#: What may be left out → the group of a row.
-GROUPS: Mapping[str, Callable[[LeftOut], str]] = {
-    "chip": lambda one: one.place.chip,
-    "generation": lambda one: one.place.generation,
-    "vendor": lambda one: one.place.vendor,
-    "family": lambda one: one.place.family,
-    "framework": lambda one: one.place.framework,
-    "source": lambda one: one.source,
-}
 
 #: Passes over the levels, each with the others as of the last one.
 _PASSES = 4
@@ -173,7 +163,7 @@ _BINS = 50
 def freedom(known: Sequence[Figures], deviation: Sequence[np.ndarray]) -> float:
     """Degrees of freedom of Student's t with the tails of log errors: by 95 % over 80 % quantiles, groups as equals."""
     ratios = [
-        _quantile(size, weights, 0.95) / _quantile(size, weights, COVERAGE)
+        weighted_quantile(size, weights, 0.95) / weighted_quantile(size, weights, COVERAGE)
         for one, own in zip(known, deviation, strict=True)
         for size, weights in [(np.abs(one.errors) / own, weights_of(one.groups))]
     ]
@@ -185,12 +175,6 @@ def freedom(known: Sequence[Figures], deviation: Sequence[np.ndarray]) -> float:
         for sizes in [np.abs(normal * np.sqrt(nu / rng.chisquare(nu, 100_000)))]
     ]
     return candidates[int(np.argmin(np.abs(np.array(found) - np.median(ratios))))]
-
-
-def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-    order = np.argsort(values)
-    held = np.cumsum(weights[order])
-    return float(values[order][min(np.searchsorted(held, share * held[-1]), len(order) - 1)])
 
 
 #: Smallest set of rows whose mean tells what they share.
@@ -218,8 +202,8 @@ def fit(known: Figures, keep: np.ndarray) -> Widths:
         held = np.any([holds[level] for level in levels], axis=0)
         others = sum((found[other] ** 2 * holds[other] for other in found if other not in levels), home**2)
         rows = [known.rows[i] for i in at[held]]
-        label = [next(GROUPS.get(one, lambda row: row.group) for one in levels if one in row.levels) for row in rows]
-        named = np.array([of(row) for of, row in zip(label, rows, strict=True)])
+        label = [next(one for one in levels if one in row.levels) for row in rows]
+        named = np.array([_name(row, level) for row, level in zip(rows, label, strict=True)])
         groups = len({known.groups[i] for i in at[held]})
         return _added(named, groups, errors[held], np.sqrt(others[held]), weights[held])
 
@@ -235,6 +219,11 @@ def fit(known: Figures, keep: np.ndarray) -> Widths:
                         inner = needed(pools[-1])
                     found.update(dict.fromkeys(pools[-1], inner))
     return found
+
+
+def _name(row: LeftOut, level: str) -> str:
+    """The group of a row by a level: by its place or source, else what was left out of it."""
+    return group_of(row, level) if level in (*PLACES, "source") else row.group
 
 
 def _added(names: np.ndarray, groups: int, errors: np.ndarray, others: np.ndarray, weights: np.ndarray) -> float:
@@ -287,7 +276,7 @@ class Held(NamedTuple):
 def crossed(known: Figures) -> np.ndarray:
     """Standard deviation of every figure by widths learnt without any row of its group."""
     found = np.zeros(len(known.rows))
-    labels = {by: np.array([group(one) for one in known.rows]) for by, group in GROUPS.items()}
+    labels = {by: np.array([group_of(one, by) for one in known.rows]) for by in (*PLACES, "source")}
     for by, group in dict.fromkeys((by, group) for by, group, _ in known.groups):
         part = np.array([one[:2] == (by, group) for one in known.groups])
         column = labels.get(by, labels["source"])

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from dse.errors import InputError
-from dse.io import cache
 
 #: Maximum nesting of tables and lists; documents of dse have five levels.
 DEEPEST = 50
@@ -50,16 +49,14 @@ def parse(text: str, where: str) -> dict[str, Any]:
     return document
 
 
+@functools.cache
 def table(file: Path) -> dict[str, Any]:
-    """Return key → value of a table of the package, which later processes need not parse until it changes.
+    """Return key → value of a table of the package, which is read once.
 
     Args:
         file: path of the table, which is valid.
     """
-    status = file.stat()
-    description = f"table {file} {status.st_mtime_ns} {status.st_size}"
-    values: dict[str, Any] = cache.get_or_compute(description, lambda: tomllib.loads(file.read_text(encoding="utf-8")))
-    return values
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def check(document: Any, where: str) -> None:

@@ -7,13 +7,14 @@ Each candidate has the effects of the decision's factors on what it would show, 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from dse.designs import leaf, replace
+from dse.designs import leaf, leaves_of, replace
 from dse.doors import ScalarFunction, Study
 from dse.io import counted
 from dse.lab.decide.worth import MeasurementCandidate
@@ -24,17 +25,10 @@ from dse.measured.uncertainty.spreads import Spreads
 from dse.model import generated
 from dse.tools import TOOLS, launch, measuring
 from dse.tools.runs import stack_tool
-from dse.types import (
-    Design,
-    MessageKind,
-    OperatorKind,
-    Precision,
-    Work,
-    choice_name,
-)
+from dse.types import Design, MessageKind, OperatorKind, Precision, Recompute, Work, choice_name
 
-#: Runs of designs, and shapes of each kind of kernel, at most.
-_MAX_RUNS, _MAX_CASES = 12, 12
+#: Runs of designs, shapes of each kind of kernel, and designs whose kernels differ, at most.
+_MAX_RUNS, _MAX_CASES, _MAX_KERNEL_DESIGNS = 12, 12, 4
 
 
 class Machine(NamedTuple):
@@ -67,12 +61,8 @@ def measurement_offer(
     Returns:
         The posterior of the decision, and runs and kernels on the machine with their effects on its factors.
     """
-    runs = [
-        run
-        for choice in choices
-        if choice.accelerator == machine.accelerator and (run := on_fewer_devices(choice, machine.devices))
-    ]
-    runs = _distinct([*runs, *extra_designs])[:_MAX_RUNS]
+    at_hand = [on_fewer_devices(c, machine.devices) for c in choices if c.accelerator == machine.accelerator]
+    runs = _first_by(_numbers, [*filter(None, at_hand), *extra_designs])[:_MAX_RUNS]
     joint = posterior([*choices, *runs], metric, study)
     effects = {key: effect[: len(choices)] for key, effect in joint.effects.items() if effect[: len(choices)].any()}
     decision = joint._replace(
@@ -114,12 +104,38 @@ def on_fewer_devices(choice: Choice, devices: int) -> Choice | None:
     )
 
 
-def _distinct(runs: Sequence[Choice]) -> list[Choice]:
-    """Return the first run of each design and stack."""
-    designs_by_key: dict[Any, Choice] = {}
-    for choice in runs:
-        designs_by_key.setdefault((choice.stack, *map(float, jax.tree.leaves(choice.design))), choice)
-    return [*designs_by_key.values()]
+def _first_by(key: Callable[[Choice], Any], choices: Sequence[Choice]) -> list[Choice]:
+    """Return the first design of each key."""
+    first_by_key: dict[Any, Choice] = {}
+    for choice in choices:
+        first_by_key.setdefault(key(choice), choice)
+    return [*first_by_key.values()]
+
+
+def _numbers(choice: Choice) -> tuple[Any, ...]:
+    """Return the stack and all numbers of a design."""
+    return choice.stack, *map(float, jax.tree.leaves(choice.design))
+
+
+def _kernel_sizes(choice: Choice) -> tuple[Any, ...]:
+    """Return what designs with the same kernels share."""
+    m = choice.design.mapping
+    return choice.model, float(m.tp), float(m.micro_batch), float(m.precision), float(m.cp)
+
+
+def _shared_effects(
+    effects: Mapping[str, float], deviation: float, decision: Posterior
+) -> tuple[dict[str, float], float]:
+    """Return the effects of factors of a decision on a measurement, and its noise: its own and that of other factors.
+
+    Args:
+        effects: of all factors.
+        deviation: standard deviation of its own error.
+        decision: the posterior of the decision.
+    """
+    shared = {key: effect for key, effect in effects.items() if effect and key in decision.effects}
+    unshared = (effect for key, effect in effects.items() if key not in decision.effects)
+    return shared, math.hypot(deviation, *unshared)
 
 
 def _run_candidate(
@@ -127,19 +143,11 @@ def _run_candidate(
 ) -> MeasurementCandidate:
     """Return a run of a design, at an index of the joint posterior, as a measurement, whose own error is noise."""
     same_index = next((i for i, choice in enumerate(decision.choices) if choice is run), index)
-    effects = {key: float(effect[same_index]) for key, effect in joint.effects.items() if effect[same_index]}
-    unshared_variance = sum(effect**2 for key, effect in effects.items() if key not in decision.effects)
-    shared = {key: effect for key, effect in effects.items() if key in decision.effects}
-    line, row = _command_and_row(run, joint.metric, study)
+    effects = {key: float(effect[same_index]) for key, effect in joint.effects.items()}
+    predicted = float(np.exp(joint.logs[index]))
+    measured = _shared_effects(effects, RUN_DEVIATION, decision)
     return MeasurementCandidate(
-        f"run {run.name}",
-        "run",
-        shared,
-        float(np.hypot(RUN_DEVIATION, unshared_variance**0.5)),
-        float(np.exp(joint.logs[index])),
-        line,
-        row,
-        600.0,
+        f"run {run.name}", "run", *measured, predicted, *_command_and_row(run, joint.metric, study), 600.0
     )
 
 
@@ -169,40 +177,20 @@ def kernels(
         study: the study of the designs.
     """
     base = next(choice.design for choice in choices if choice.accelerator == machine.accelerator)
-    cases = [
-        case
-        for choice in _distinct_kernel_designs(choices)
-        for case in _kernel_cases(choice.design, base, machine, study)
-    ]
-    cases = list({case.name: case for case in cases}.values())
-    cases = [case for kind in MODEL_ERROR for case in [s for s in cases if s.kind == kind][:_MAX_CASES]]
+    designs = [choice.design for choice in _first_by(_kernel_sizes, choices)[:_MAX_KERNEL_DESIGNS]]
+    by_name = {case.name: case for design in designs for case in _kernel_cases(design, base, machine, study)}
+    cases = [case for kind in MODEL_ERROR for case in [s for s in by_name.values() if s.kind == kind][:_MAX_CASES]]
     system_spreads = {path: factors for path, factors in spreads.items() if path.startswith("system.")}
     if not cases or not system_spreads:
         return []
     logs, slopes = perturbed_times(base, system_spreads, [case.timed for case in cases])
     candidates = []
     for i, case in enumerate(cases):
-        effects = {key: float(slope[i]) for key, slope in slopes.items() if slope[i]}
-        unexplained_variance = sum(effect**2 for key, effect in effects.items() if key not in decision.effects)
-        noise = (MODEL_ERROR[case.kind] ** 2 + unexplained_variance) ** 0.5
-        effects = {key: effect for key, effect in effects.items() if key in decision.effects}
-        candidates.append(
-            MeasurementCandidate(
-                case.name, case.kind, effects, noise, float(np.exp(logs[i])), case.line, case.row, 60.0
-            )
-        )
+        effects = {key: float(slope[i]) for key, slope in slopes.items()}
+        measured = _shared_effects(effects, MODEL_ERROR[case.kind], decision)
+        predicted = float(np.exp(logs[i]))
+        candidates.append(MeasurementCandidate(case.name, case.kind, *measured, predicted, case.line, case.row, 60.0))
     return candidates
-
-
-def _distinct_kernel_designs(choices: Sequence[Choice]) -> list[Choice]:
-    """Return the first four designs whose kernels differ, or fewer."""
-    designs_by_key: dict[Any, Choice] = {}
-    for choice in choices:
-        m = choice.design.mapping
-        designs_by_key.setdefault(
-            (choice.model, float(m.tp), float(m.micro_batch), float(m.precision), float(m.cp)), choice
-        )
-    return [*designs_by_key.values()][:4]
 
 
 #: Number formats as tables of kernels name them.
@@ -269,21 +257,9 @@ def _attention_case(
     heads, groups = float(w.n_heads) / tp, max(float(w.n_kv_heads) / tp, 1.0)
     tokens, size = float(work.rows), float(w.head_dim)
     batch = max(float(work.batch) / heads, 1.0)
-    shape = {
-        "batch_size": batch,
-        "isl": tokens,
-        "step": 0.0,
-        "num_heads": heads,
-        "num_key_value_heads": groups,
-        "head_dim": size,
-    }
-    row = {
-        "system": machine.accelerator,
-        "attn_dtype": "bfloat16",
-        "kv_cache_dtype": "bfloat16",
-        **{name: f"{round(value):g}" for name, value in shape.items()},
-        "latency_ms": "",
-    }
+    shape = {"batch_size": batch, "isl": tokens, "step": 0.0, "num_heads": heads, "num_key_value_heads": groups}
+    row = {"system": machine.accelerator, "attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
+    row |= {name: f"{round(value):g}" for name, value in (shape | {"head_dim": size}).items()} | {"latency_ms": ""}
     name = f"attention of {batch:g} x {counted(tokens, 'token')}, {counted(heads, 'head')} of {size:g}"
     line = measuring.attention(batch, tokens, heads, groups, size)
     return _KernelCase("attention", name, TimedKernel(kind, work, code, serves), line, row)
@@ -294,29 +270,16 @@ def _collective_cases(
 ) -> Iterator[_KernelCase]:
     """Yield the collectives whose groups fit on the machine and in a domain of it; messages as of :func:`_ledger`."""
     max_members = min(float(machine.devices), float(base.system.scale_up.domain))
-    for name, kind, members, size in _message_sizes(kinds, messages):
-        members = min(members, max_members)
-        if members > 1.0 and size > 1.0:
-            row = {
-                "system": machine.accelerator,
-                "dtype": "bfloat16",
-                "collective": name,
-                "num_gpus": f"{members:g}",
-                "bytes": f"{round(size):g}",
-                "latency_ms": "",
-            }
-            yield _KernelCase(
-                "collective",
-                f"{name.replace('_', ' ')} of {_bytes(size)} among {members:g} devices",
-                TimedCollective(kind, size, members),
-                measuring.collective(name, size, members),
-                row,
-            )
-
-
-def _bytes(size: float) -> str:
-    """Return a count of bytes as text in MiB or KiB."""
-    return f"{size / 2**20:.3g} MiB" if size >= 2**20 else f"{size / 2**10:.3g} KiB"
+    for kind, numbers in zip(kinds, messages, strict=True):
+        times, members, size = map(float, numbers)
+        name, members = _COLLECTIVES.get(kind, ""), min(members, max_members)
+        if name and times > 0.0 and members > 1.0 and size > 1.0:
+            size_text = f"{size / 2**20:.3g} MiB" if size >= 2**20 else f"{size / 2**10:.3g} KiB"
+            text = f"{name.replace('_', ' ')} of {size_text} among {members:g} devices"
+            row = {"system": machine.accelerator, "dtype": "bfloat16", "collective": name}
+            row |= {"num_gpus": f"{members:g}", "bytes": f"{round(size):g}", "latency_ms": ""}
+            line = measuring.collective(name, size, members)
+            yield _KernelCase("collective", text, TimedCollective(kind, size, members), line, row)
 
 
 #: Collectives by their names in tables.
@@ -326,15 +289,6 @@ _COLLECTIVES: dict[MessageKind, str] = {
     MessageKind.reduce_scatter: "reduce_scatter",
     MessageKind.all_to_all: "alltoall",
 }
-
-
-def _message_sizes(
-    kinds: Sequence[MessageKind], messages: Sequence[Sequence[Any]]
-) -> Iterator[tuple[str, MessageKind, float, float]]:
-    """Yield the name of a collective in tables, its kind, members and bytes, of each message that a device sends."""
-    for kind, (times, members, size) in zip(kinds, messages, strict=True):
-        if float(times) > 0.0 and (name := _COLLECTIVES.get(kind)):
-            yield name, kind, float(members), float(size)
 
 
 # Runs as lines and rows
@@ -353,47 +307,36 @@ def _command_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[
     tool = (stack_tool(run.stack, study.name) or default_tool).name
     command = launch(design, tool, study, run.model, run.stack, system=run.system)
     line = command.text + measuring.TEN_STEPS.get(tool, "")
-    m, w = design.mapping, design.workload
-    row = {
-        "source": "own", "model": run.model, "gpu": run.accelerator, "system": run.system,
-        "software": run.stack, "n_gpus": _number_text(design.system.n_devices), "tp": _number_text(m.tp),
-        "pp": _number_text(m.pp), "dp": _number_text(m.dp), "precision": choice_name(Precision(int(m.precision))),
-    }  # fmt: skip
-    if m.experts is not None:
-        row["ep"] = _number_text(m.experts.ep)
-    if w.requests is not None:
-        name, unit, _ = SERVING_METRICS.get(metric, SERVING_METRICS["time_per_output_token"])
-        row |= {
-            "isl": _number_text(w.requests.prompt_tokens),
-            "osl": _number_text(w.requests.output_tokens),
-            "batch": _number_text(w.requests.concurrency),
-            "batch_kind": "concurrency",
-            "metric": name,
-            "value": "",
-            "unit": unit,
-        }
-        return f"{line} &\n{measuring.client(w.requests)}", row
-    return line, row | {
-        "cp": _number_text(m.cp),
-        "seq_len": _number_text(w.seq_len),
-        "global_batch": _number_text(w.global_batch),
-        "micro_batch": _number_text(m.micro_batch),
-        "virtual_stages": _number_text(m.virtual_stages),
-        "recompute": _choice_text("mapping.recompute", design),
-        "zero_stage": _number_text(m.zero_stage),
-        "sequence_parallel": _number_text(m.sequence_parallel),
-        "iteration_ms_measured": "",
+    row = {"source": "own", "model": run.model, "gpu": run.accelerator, "system": run.system, "software": run.stack}
+    row |= _cells(_COLUMNS, design)
+    if (requests := design.workload.requests) is None:
+        return line, row | _cells(_TRAINING_COLUMNS, design) | {"iteration_ms_measured": ""}
+    name, unit, _ = SERVING_METRICS.get(metric, SERVING_METRICS["time_per_output_token"])
+    row |= _cells(_SERVING_COLUMNS, design) | {"batch_kind": "concurrency", "metric": name, "value": "", "unit": unit}
+    return f"{line} &\n{measuring.client(requests)}", row
+
+
+#: Column of a row of a run → leaf: of every run, of training steps and of serving.
+_COLUMNS = {
+    "n_gpus": "system.n_devices", "tp": "mapping.tp", "pp": "mapping.pp", "dp": "mapping.dp",
+    "precision": "mapping.precision", "ep": "mapping.experts.ep",
+}  # fmt: skip
+_TRAINING_COLUMNS = {
+    "cp": "mapping.cp", "seq_len": "workload.seq_len", "global_batch": "workload.global_batch",
+    "micro_batch": "mapping.micro_batch", "virtual_stages": "mapping.virtual_stages", "recompute": "mapping.recompute",
+    "zero_stage": "mapping.zero_stage", "sequence_parallel": "mapping.sequence_parallel",
+}  # fmt: skip
+_SERVING_COLUMNS = {
+    "isl": "workload.requests.prompt_tokens", "osl": "workload.requests.output_tokens",
+    "batch": "workload.requests.concurrency",
+}  # fmt: skip
+
+
+def _cells(columns: Mapping[str, str], design: Design) -> dict[str, str]:
+    """Return column → text of the leaves that a design has: numbers, and names of choices as tables write them."""
+    values = {name: float(leaf(design, path)) for name, path in columns.items() if path in leaves_of(design)}
+    names = {
+        "precision": lambda code: choice_name(Precision(int(code))),
+        "recompute": lambda code: choice_name(Recompute(int(code))).replace("-", "_"),
     }
-
-
-def _number_text(value: Any) -> str:
-    """Return a number as text with up to twelve digits."""
-    return f"{float(value):.12g}"
-
-
-def _choice_text(path: str, design: Design) -> str:
-    """Return the name of the choice that a design has at a path, as tables write it."""
-    from dse.designs import all_leaves
-
-    enum = all_leaves()[path]["enum"]
-    return choice_name(enum(int(leaf(design, path)))).replace("-", "_")
+    return {name: names.get(name, "{:.12g}".format)(value) for name, value in values.items()}

@@ -12,16 +12,16 @@ kernels the chip or its links alone.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
-import tomlkit
 
 from dse.designs import all_leaves, catalog, design, leaf
 from dse.designs.catalog.filling import LEVEL_SCALED
@@ -30,9 +30,10 @@ from dse.errors import InputError
 from dse.io import outputs
 from dse.lab.fits import writing
 from dse.lab.fits.usage import usage_line
-from dse.measured import KINDS, Comparison, Skip, kind_of, read_table
+from dse.measured import KINDS, Comparison, Skip, kernels, kind_of, read_table
 from dse.measured.decisions.evidence import RUN_DEVIATION, compared_rows, figure_of_row, gain_of
-from dse.measured.kernels import Kernel, read as read_kernels
+from dse.measured.kernels import Kernel
+from dse.measured.table import Row
 from dse.measured.uncertainty.kernel_times import MODEL_ERROR, TimedCollective, TimedKernel, perturbed_times
 from dse.measured.uncertainty.posterior import Choice, posterior, shared_key
 from dse.measured.uncertainty.rows import choice_of
@@ -47,13 +48,19 @@ _MIN_NARROWING, _MIN_SHIFT = 0.02, 0.1
 _ANY_WORKLOAD = "gpt-3-13b"
 
 #: Codes of collectives in tables of kernels, in their order.
-_COLLECTIVES = (
-    MessageKind.all_reduce,
-    MessageKind.all_gather,
-    MessageKind.reduce_scatter,
-    MessageKind.all_to_all,
-    MessageKind.send,
-)
+_COLLECTIVES = tuple(MessageKind[name] for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"))
+
+
+class StatedLeaf(NamedTuple):
+    """A value that a file of the catalogue states."""
+
+    value: float  #: without the level of the stack
+    factors: tuple[Factor, ...]  #: of its spread, as they are drawn
+    file_spread: float  #: standard deviation of its logarithm by its file
+
+
+#: Kind and slug of an entry, and leaf → what it states.
+StatedLeaves = dict[tuple[str, str, str], StatedLeaf]
 
 
 class RowErrors(NamedTuple):
@@ -62,8 +69,7 @@ class RowErrors(NamedTuple):
     errors: np.ndarray  #: measured over predicted, logarithm [rows]
     effects: dict[str, np.ndarray]  #: factor → effects on the rows [rows]
     noise: np.ndarray  #: standard deviation of what no factor explains [rows]
-    leaves: dict[tuple[str, str, str], tuple[float, Spreads]]
-    #: (kind, entry, leaf) → value, and its factors under its path
+    leaves: StatedLeaves
     sources: list[str]
 
 
@@ -107,7 +113,7 @@ def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, fo
     """
     outputs.check_output(output, force, tables)
     digest = rows_digest(tables)
-    are_runs = {_kind(path) for path in tables} != {"kernels"}
+    are_runs = {kind_of(read_table(path)[0]).name for path in tables} != {"kernels"}
     row_errors = _run_rows(tables) if are_runs else _kernel_rows(tables)
     update = catalog_update(row_errors)._replace(are_runs=are_runs)
     about = (
@@ -151,11 +157,6 @@ def _check_entries(update: Added, folder: Path, digest: str) -> None:
             raise InputError(str(entry_path), "the same rows, added before", "each row once", "add others")
 
 
-def _kind(path: str | Path) -> str:
-    """Return the name of the kind of a table of measurements, such as ``steps``, ``serving`` or ``kernels``."""
-    return kind_of(read_table(path)[0]).name
-
-
 def catalog_update(row_errors: RowErrors) -> Added:
     """Return the change of each leaf whose value moves or whose spread narrows, the largest change first."""
     matrix = np.stack([*row_errors.effects.values()], axis=1)
@@ -163,22 +164,18 @@ def catalog_update(row_errors: RowErrors) -> Added:
     gain = gain_of(matrix, row_errors.noise)
     mean, covariance = gain @ row_errors.errors, np.eye(len(column_by_key)) - gain @ matrix
     residual_errors, updates = row_errors.errors.copy(), []
-    leaf_keys = {
-        factor.key for _, spreads in row_errors.leaves.values() for factors in spreads.values() for factor in factors
-    }
-    for key, i in column_by_key.items():
-        if key in leaf_keys:
-            residual_errors -= matrix[:, i] * mean[i]
-    for (kind, slug, path), (value, spreads) in row_errors.leaves.items():
+    for key in {factor.key for stated in row_errors.leaves.values() for factor in stated.factors} & {*column_by_key}:
+        residual_errors -= matrix[:, column_by_key[key]] * mean[column_by_key[key]]
+    for (kind, slug, path), (value, factors, file_spread) in row_errors.leaves.items():
         direction = np.zeros(len(column_by_key))
-        for factor in spreads[path]:
+        for factor in factors:
             if factor.key in column_by_key:
                 direction[column_by_key[factor.key]] += factor.deviation
         prior_spread = float(np.linalg.norm(direction))
         if not prior_spread:
             continue
         spread_ratio = math.sqrt(max(float(direction @ covariance @ direction), 0.0)) / prior_spread
-        log_change, file_spread = float(direction @ mean), total_deviation(spreads["as stated"])
+        log_change = float(direction @ mean)
         if spread_ratio < 1.0 - _MIN_NARROWING or abs(log_change) > _MIN_SHIFT * prior_spread:
             high = all_leaves()[path]["bounds"].high if path != LEVEL else math.inf
             new_value = min(value * math.exp(log_change), high)
@@ -211,7 +208,7 @@ def _metric_errors(metric: str, compared: Sequence[Comparison]) -> RowErrors:
     choices = [choice_of(c.prediction, f"{metric} {i}") for i, c in enumerate(compared)]
     posterior_effects = posterior(choices, metric, study)
     measured = [figure_of_row(c)[1] for c in compared]
-    leaves: dict[tuple[str, str, str], tuple[float, Spreads]] = {}
+    leaves: StatedLeaves = {}
     for choice, spreads in zip(choices, posterior_effects.spreads, strict=True):
         leaves |= _catalog_leaves(choice, spreads)
         if not study.residuals:
@@ -225,42 +222,38 @@ def _metric_errors(metric: str, compared: Sequence[Comparison]) -> RowErrors:
     )
 
 
-def _catalog_leaves(choice: Choice, spreads: Spreads) -> dict[tuple[str, str, str], tuple[float, Spreads]]:
-    """Return (kind, entry, leaf) → value and spreads, for the leaves of a design that files of the catalogue state.
-
-    The value is without the level of the stack. Spreads: those in use under the path, those of the file under
-    "as stated".
-    """
-    spreads_by_leaf = spreads_of(choice.stack, choice.accelerator, choice.system)
-    leaves: dict[tuple[str, str, str], tuple[float, Spreads]] = {}
-    for path, factors in spreads.items():
-        if (place := _entry_of_leaf(path, choice)) is not None:
-            value = float(leaf(choice.design, path)) / _level_factor(path, choice.stack)
-            leaves[(*place, path)] = (value, {path: factors, "as stated": spreads_by_leaf[path]})
-    return leaves
+def _catalog_leaves(choice: Choice, spreads: Spreads) -> StatedLeaves:
+    """Return the leaves of a design that files of the catalogue state; ``spreads``: as they are drawn."""
+    file_spreads = spreads_of(choice.stack, choice.accelerator, choice.system)
+    level = float(catalog.entry("software", choice.stack).value("level", 1.0))
+    return {
+        (*place, path): StatedLeaf(
+            float(leaf(choice.design, path)) / (level if is_level_scaled(path) else 1.0),
+            factors,
+            total_deviation(file_spreads[path]),
+        )
+        for path, factors in spreads.items()
+        if (place := _entry_of_leaf(path, choice)) is not None
+    }
 
 
 #: Name of a stack's level in results; it is no leaf.
 LEVEL = "software.level"
 
 
-def _stack_level(choice: Choice, effects: Iterable[str]) -> dict[tuple[str, str, str], tuple[float, Spreads]]:
-    """Return (kind, entry, :data:`LEVEL`) → value and spreads of a stack's level, as :func:`_catalog_leaves` of leaves.
-
-    Empty for a stack that states no level, and where the level is not among the effects.
-    """
-    level = catalog.entry("software", choice.stack).values.get("level")
-    key = next((effect for effect in effects if effect == shared_key("level", choice)), None)
-    if level is None or key is None:
+def _stack_level(choice: Choice, effects: Collection[str]) -> StatedLeaves:
+    """Return the level of a stack; empty for one that states none, and where the level is not among the effects."""
+    level, key = catalog.entry("software", choice.stack).values.get("level"), shared_key("level", choice)
+    if level is None or key not in effects:
         return {}
-    factors = (Factor(key, level.spread),)
-    return {("software", choice.stack, LEVEL): (float(level.value), {LEVEL: factors, "as stated": factors})}
+    return {
+        ("software", choice.stack, LEVEL): StatedLeaf(float(level.value), (Factor(key, level.spread),), level.spread)
+    }
 
 
-def _level_factor(path: str, stack: str) -> float:
-    """Return the factor by which a stack's level scales a leaf: the level, or 1 for a leaf that it leaves as it is."""
-    is_levelled = path.startswith("software.") and path.removeprefix("software.") in LEVEL_SCALED
-    return float(catalog.entry("software", stack).value("level", 1.0)) if is_levelled else 1.0
+def is_level_scaled(path: str) -> bool:
+    """Return whether the level of a stack multiplies a leaf."""
+    return path.startswith("software.") and path.removeprefix("software.") in LEVEL_SCALED
 
 
 def _entry_of_leaf(path: str, choice: Choice) -> tuple[str, str] | None:
@@ -288,15 +281,9 @@ def _kernel_rows(tables: Sequence[str | Path]) -> RowErrors:
         InputError: where no row can be predicted.
     """
     rows: dict[str, list[tuple[Kernel, str]]] = {}
-    for path in tables:
-        kinds, table_rows = _kernel_table(path)
-        for row in table_rows:
-            try:
-                for kernel_row in read_kernels(row, kinds):
-                    if kernel_row.kind in MODEL_ERROR and kernel_row.device in catalog.names("accelerator"):
-                        rows.setdefault(kernel_row.device, []).append((kernel_row, row.source))
-            except Skip:
-                continue
+    for kernel, source in (pair for path in tables for pair in kernels_of(*read_table(path))):
+        if kernel.kind in MODEL_ERROR and kernel.device in catalog.names("accelerator"):
+            rows.setdefault(kernel.device, []).append((kernel, source))
     parts = [part for device, device_rows in rows.items() if (part := _device_errors(device, device_rows)) is not None]
     if not parts:
         raise InputError(
@@ -308,36 +295,31 @@ def _kernel_rows(tables: Sequence[str | Path]) -> RowErrors:
     return _concatenate(parts)
 
 
-def _kernel_table(path: str | Path) -> tuple[str, list[Any]]:
-    """Return the kind of a table of kernels, and its rows."""
-    from dse.measured.kernels import kind_of as reader_of
-
-    columns, rows = read_table(path)
-    return reader_of(columns), rows
+def kernels_of(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[tuple[Kernel, str]]:
+    """Yield the kernels of a table, each with its source, without rows that cannot be predicted."""
+    kind = kernels.kind_of(columns)
+    for row in rows:
+        with contextlib.suppress(Skip):
+            yield from ((kernel, row.source) for kernel in kernels.read(row, kind))
 
 
 def _device_errors(device: str, rows: Sequence[tuple[Kernel, str]]) -> RowErrors | None:
     """Return the log errors of kernels of an accelerator and effects of its leaves, None where none is predicted."""
-    base: Design = design(_ANY_WORKLOAD, device)
-    stack = catalog.default_software(device)
-    choice = Choice("", base, stack, device)
-    spreads = {
-        path: factors
-        for path, factors in present_spreads(base, spreads_of(stack, device)).items()
-        if path.startswith("system.")
-    }
-    timed = [
-        (kernel_row, source, kernel)
-        for kernel_row, source in rows
-        if (kernel := _timed_kernel(kernel_row, base)) is not None
-    ]
+    base, stack = design(_ANY_WORKLOAD, device), catalog.default_software(device)
+    spreads = present_spreads(base, spreads_of(stack, device))
+    spreads = {path: factors for path, factors in spreads.items() if path.startswith("system.")}
+    pairs = [(kernel, source, _timed_kernel(kernel, base)) for kernel, source in rows]
+    timed = [(kernel, source, predicted) for kernel, source, predicted in pairs if predicted is not None]
     if not timed or not spreads:
         return None
-    logs, effects = perturbed_times(base, spreads, [kernel for *_, kernel in timed])
-    measured = np.log([kernel_row.measured for kernel_row, *_ in timed])
-    noise = np.array([MODEL_ERROR[kernel_row.kind] for kernel_row, *_ in timed])
+    measured, sources, predicted_kernels = zip(*timed, strict=True)
+    logs, effects = perturbed_times(base, spreads, predicted_kernels)
     return RowErrors(
-        measured - logs, effects, noise, _catalog_leaves(choice, spreads), [source for _, source, _ in timed]
+        np.log([kernel.measured for kernel in measured]) - logs,
+        effects,
+        np.array([MODEL_ERROR[kernel.kind] for kernel in measured]),
+        _catalog_leaves(Choice("", base, stack, device), spreads),
+        list(sources),
     )
 
 
@@ -358,7 +340,7 @@ def _concatenate(parts: Sequence[RowErrors]) -> RowErrors:
     count = [len(part.errors) for part in parts]
     starts = np.concatenate([[0], np.cumsum(count)])
     effects: dict[str, np.ndarray] = {}
-    leaves: dict[tuple[str, str, str], tuple[float, Spreads]] = {}
+    leaves: StatedLeaves = {}
     for start, part in zip(starts, parts, strict=False):
         for key, effect in part.effects.items():
             effects.setdefault(key, np.zeros(sum(count)))[start : start + len(effect)] += effect
@@ -397,6 +379,10 @@ def document(update: Added) -> str:
     )
 
 
+#: Kind of an entry → parts of a leaf's path before its name in the entry's file.
+_PREFIX_PARTS = {"software": 1, "accelerator": 2, "network": 2}
+
+
 def _write_catalog(update: Added, folder: Path, about: str) -> Iterator[Path]:
     """Write the updates to the entries in a folder, copied there where absent, and yield the path of each file."""
     entries: dict[tuple[str, str], list[Update]] = {}
@@ -408,44 +394,9 @@ def _write_catalog(update: Added, folder: Path, about: str) -> Iterator[Path]:
             with outputs.disk_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(catalog.entry(kind, slug).path, path)
-        for table, values in _tables(updates, about, kind).items():
-            if table == "kernels":
-                _write_kernels(path, values)
-                continue
-            for name, text in values.items():
-                writing.revise(path, {name: text}, table or _heading(path, name))
+        with writing.revised(path) as entry:
+            for change in updates:
+                text = writing.leaf_value(change.path, change.after, 6)
+                value = writing.value_table(text, max(change.spread_after, 1e-4), about, "estimate")
+                writing.set_value(entry, change.path.split(".", _PREFIX_PARTS[kind])[-1], value)
         yield path
-
-
-def _heading(path: Path, name: str) -> str:
-    """Return the heading of the TOML table in which a file states a field, "" where no table does."""
-    entry = tomlkit.parse(path.read_text(encoding="utf-8"))
-    return next((key for key, part in entry.items() if isinstance(part, dict) and name in part), "")
-
-
-def _tables(updates: Iterable[Update], about: str, kind: str) -> dict[str, dict[str, str]]:
-    """Return table of an entry's file ("" for the file itself) → name → value as TOML."""
-    prefix = {"software": 1, "accelerator": 2, "network": 2}[kind]
-    tables: dict[str, dict[str, str]] = {}
-    for update in updates:
-        *table, name = update.path.split(".")[prefix:]
-        units = all_leaves()[update.path]["units"] if update.path != LEVEL else "1"
-        text = writing.number(update.after, units) if units in ("1", "s", "B/s") else f'"{update.after:.6g} {units}"'
-        entry = writing.value_table(text, max(update.spread_after, 1e-4), about, "estimate")
-        tables.setdefault(".".join(table), {})[name] = entry
-    return tables
-
-
-def _write_kernels(path: Path, values: dict[str, str]) -> None:
-    """Set values (name → TOML) in the table ``kernels`` of an accelerator's file, which keeps its family."""
-    entry = tomlkit.parse(path.read_text(encoding="utf-8"))
-    kernels = entry.get("kernels", "generic")
-    if isinstance(kernels, str):
-        kernels = tomlkit.inline_table()
-        kernels["family"] = entry.get("kernels", "generic")
-    table = cast("Any", kernels)
-    for name, value in values.items():
-        table[name] = tomlkit.value(value)
-    entry["kernels"] = table
-    with outputs.disk_errors(path):
-        path.write_text(tomlkit.dumps(entry), encoding="utf-8")

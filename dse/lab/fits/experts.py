@@ -15,21 +15,16 @@ import jax
 import numpy as np
 
 from dse.designs import leaf, replace
-from dse.lab.fits.fit import Fit, FitProblem, Parameter, cross_validation_errors, folds
+from dse.lab.fits.fit import Fit, FitProblem, cross_validation_errors, folds, parameters_of
+from dse.lab.fits.step_priors import DOCUMENT
 from dse.lab.fits.step_rows import StepModel, StepRows
 from dse.measured import Case, Comparison, Lookup, evaluate_many, predict_cases, rules
 from dse.measured.comparison import compare_predictions, is_timed
 from dse.types import ExpertKernels, paths
 
-#: Parameters with priors and bounds.
-PARAMETERS = (
-    Parameter("software.experts.grouped_efficiency", 0.9, 0.1, 0.5, 1.0),
-    Parameter("software.experts.expert_time", 2e-5, 0.5),
-    Parameter("software.experts.expert_host_time", 3e-3, 0.5),
-    Parameter("software.experts.exchange_overlap", 0.7, 0.3, 0.0, 1.0),
-)
+#: Parameters with priors and bounds, and the names of their fields of :class:`dse.types.ExpertKernels`.
+PARAMETERS, NAMES = parameters_of(DOCUMENT["experts"], "software.experts."), tuple(DOCUMENT["experts"])
 HOST = "software.experts.expert_host_time"
-NAMES = tuple(p.path.rpartition(".")[2] for p in PARAMETERS)
 
 #: Stack → its range of releases.
 STACKS = {
@@ -74,11 +69,6 @@ class ExpertCalibration(NamedTuple):
         return dict(zip(NAMES, self.fit.values.values(), strict=True))
 
     @property
-    def spreads(self) -> dict[str, float]:
-        """Name of the field of expert kernels → standard deviation of the logarithm of its value."""
-        return dict(zip(NAMES, self.fit.spread.values(), strict=True))
-
-    @property
     def firsts(self) -> list[int]:
         """Index of the first row of every point."""
         return [self.rows.points.index(point) for point in dict.fromkeys(self.rows.points)]
@@ -118,13 +108,9 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> ExpertR
     log_utilisation = (
         np.log([c.prediction.metrics["mfu"] * c.prediction.metrics["step_time"] for c in fitted_rows]) - steps.measured
     )
-    return ExpertRows(
-        steps,
-        np.array(waits, np.float32),
-        [f"{c.prediction.case.row.get('gpu')}, {STACKS[c.prediction.stack]}" for c in fitted_rows],
-        [_design_point(c, wait) for c, wait in zip(fitted_rows, waits, strict=True)],
-        log_utilisation,
-    )
+    cells = [f"{c.prediction.case.row.get('gpu')}, {STACKS[c.prediction.stack]}" for c in fitted_rows]
+    points = [_design_point(c, wait) for c, wait in zip(fitted_rows, waits, strict=True)]
+    return ExpertRows(steps, np.array(waits, np.float32), cells, points, log_utilisation)
 
 
 def is_fitted(c: Comparison) -> bool:
@@ -173,13 +159,12 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> ExpertCalibr
     )
 
 
-def problem_of(rows: ExpertRows, kind: type[StepModel] = StepModel) -> FitProblem:
-    """Return the fit problem of the shared values; ``kind``: class of the model of rows."""
-    everywhere = np.ones(len(rows.cells), bool)
+def problem_of(rows: ExpertRows) -> FitProblem:
+    """Return the fit problem of the shared values."""
+    columns, everywhere = range(len(PARAMETERS)), np.ones(len(rows.cells), bool)
     factors = np.ones((len(rows.cells), len(PARAMETERS)))
     factors[:, [p.path for p in PARAMETERS].index(HOST)] = rows.waits
-    columns = range(len(PARAMETERS))
-    model = kind(rows.steps, PARAMETERS, columns, [everywhere for _ in columns], factors=factors)
+    model = StepModel(rows.steps, PARAMETERS, columns, [everywhere for _ in columns], factors=factors)
     return model.problem(rows.weights, NOISE, DELTA)
 
 

@@ -13,9 +13,9 @@ its residual.
 ``T_j`` is an exponential for a parameter without an upper bound and a logistic curve between two bounds, scaled such
 that one unit of ``z`` is one prior spread of ``log x`` at the prior value.
 
-A job states a :class:`FitProblem`: residuals and slopes of its rows, weights, noise. Problems of hundreds of rows of
-the whole model use :func:`gauss_newton`, with slopes that may be finite differences (a clock chosen from a list has no
-derivative). Fits to thousands of kernels descend along gradients of the same loss and priors.
+A job states a :class:`FitProblem`: residuals and slopes of its rows, weights, noise. Slopes are derivatives of a
+function that JAX traces (:func:`derivatives`), or finite differences (:func:`differences`): a clock that is chosen from
+a list has no derivative. All are solved by damped Gauss-Newton steps (Levenberg 1944, Marquardt 1963).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -81,6 +81,15 @@ class Parameter:
         return step if math.isinf(self.upper) else step * (self.upper - self.lower) / (self.upper - self.prior)
 
 
+def parameters_of(table: Mapping[str, Mapping[str, Any]], prefix: str = "") -> tuple[Parameter, ...]:
+    """Return the parameters of a table: name of a leaf, after ``prefix``, → prior, spread, bounds, in SI units."""
+    bounds = ("lower", "upper")
+    return tuple(
+        Parameter(f"{prefix}{name}", row["prior"], row["spread"], **{end: row[end] for end in bounds if end in row})
+        for name, row in table.items()
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Fit:
     """Result of a fit."""
@@ -89,8 +98,7 @@ class Fit:
     spread: dict[str, float]  #: posterior standard deviation of ``log x`` (Laplace)
     is_informed: dict[str, bool]  #: whether the data changed or narrowed the prior
     errors: np.ndarray  #: log(predicted / measured) per row
-    loss: float  #: of the best start
-    losses: tuple[float, ...]  #: of every start
+    loss: float
     rows: int
 
     @property
@@ -100,7 +108,7 @@ class Fit:
 
 
 def fit_at(
-    parameters: Sequence[Parameter], z: np.ndarray, z_spread: np.ndarray, errors: np.ndarray, *losses: float
+    parameters: Sequence[Parameter], z: np.ndarray, z_spread: np.ndarray, errors: np.ndarray, loss: float
 ) -> Fit:
     """Return the values, spreads of their logarithms and errors of a fit that ended at ``z``.
 
@@ -109,7 +117,7 @@ def fit_at(
         z: their values in prior spreads.
         z_spread: posterior standard deviation of each ``z``.
         errors: log(predicted / measured) per row.
-        losses: loss of every start.
+        loss: at the end.
     """
     parameter_values = list(zip(parameters, z, z_spread, strict=True))
     return Fit(
@@ -117,8 +125,7 @@ def fit_at(
         spread={p.path: float(s * abs(p.slope(z_value))) for p, z_value, s in parameter_values},
         is_informed={p.path: bool(s < MAX_SPREAD_RATIO or abs(z_value) > 1.0) for p, z_value, s in parameter_values},
         errors=np.asarray(errors),
-        loss=float(np.nanmin(losses)),
-        losses=losses,
+        loss=loss,
         rows=len(errors),
     )
 
@@ -136,63 +143,6 @@ class Minimum(NamedTuple):
         return fit_at(parameters, self.z, posterior(self.curvature), self.errors, self.loss)
 
 
-def gauss_newton(
-    residuals: Callable[[np.ndarray], np.ndarray],
-    slopes: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    start: np.ndarray,
-    weights: np.ndarray,
-    *,
-    noise: Scale,
-    delta: Scale,
-    prior: Scale = 1.0,
-    centre: Scale = 0.0,
-    pace: tuple[float, float] = (0.2, 5.0),
-    tolerance: float = 1e-4,
-    steps: int = 40,
-) -> Minimum:
-    """Return a local minimum by damped Gauss-Newton steps of up to one unit of ``z`` (Levenberg 1944, Marquardt 1963).
-
-    Args:
-        residuals: log(predicted / measured) of every row at ``z``.
-        slopes: their derivatives (rows x parameters) at ``z``, for the given residuals.
-        start: initial ``z``.
-        weights: per row.
-        noise: standard deviation of a residual, one or per row, against which priors are weighted.
-        delta: size of a residual above which the loss is linear.
-        prior: prior standard deviation of each ``z``.
-        centre: prior mean of each ``z``.
-        pace: factors of the damping after a successful and after a failed step.
-        tolerance: relative reduction of the loss below which the descent ends without the step.
-        steps: maximum number.
-    """
-
-    def loss_of(z: np.ndarray, errors: np.ndarray) -> float:
-        return float(weights @ (robust(errors, delta) / noise**2) + 0.5 * np.sum(((z - centre) / prior) ** 2))
-
-    def expansion(z: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Curvature and gradient of the loss."""
-        jacobian, counts = slopes(z, errors), weights * influence(errors, delta) / noise**2
-        return curvature(jacobian, counts, prior), jacobian.T @ (counts * errors) + (z - centre) / prior**2
-
-    calm, rough = pace
-    z, errors, damping = start, residuals(start), 1e-2
-    loss = loss_of(z, errors)
-    matrix, gradient = expansion(z, errors)
-    for _ in range(steps):
-        gain = 0.0
-        while not gain and damping < _MAX_DAMPING:
-            move = -np.linalg.solve(matrix + damping * np.diag(np.diag(matrix)), gradient)
-            trial = z + np.clip(move, -1.0, 1.0)
-            trial_errors = residuals(trial)
-            trial_loss = loss_of(trial, trial_errors)
-            gain, damping = (loss - trial_loss, calm * damping) if trial_loss < loss else (0.0, rough * damping)
-        if gain < tolerance * (1.0 + loss):
-            break
-        z, errors, loss = trial, trial_errors, trial_loss
-        matrix, gradient = expansion(z, errors)
-    return Minimum(z, errors, matrix, loss)
-
-
 @dataclasses.dataclass(frozen=True)
 class FitProblem:
     """A fit as data: residuals and slopes of rows, weights, and priors."""
@@ -204,32 +154,55 @@ class FitProblem:
     delta: Scale  #: size of a residual above which the loss is linear
     prior: np.ndarray  #: prior standard deviation of each ``z``
     centre: Scale = 0.0  #: prior mean of each
+    redescending: bool = False  #: whether the loss of large residuals is a logarithm instead
     starts: int = 1  #: descents: the first from the priors, the others half a spread around them
-    pace: tuple[float, float] = (0.2, 5.0)  #: this and the next two: see :func:`gauss_newton`
-    tolerance: float = 1e-4
-    steps: int = 40
+    pace: tuple[float, float] = (0.2, 5.0)  #: factors of the damping after a successful and after a failed step
+    tolerance: float = 1e-4  #: relative reduction of the loss below which a descent ends without the step
+    steps: int = 40  #: of a descent, at most
 
     def solve(self, weights: np.ndarray | float = 1.0, start: np.ndarray | None = None) -> Minimum:
-        """Return the minimum with the rows' weights times ``weights``, from ``start``, else the best of all starts."""
+        """Return the minimum with the rows' weights times ``weights``, from ``start``, else the best of all starts.
+
+        Raises:
+            InputError: for residuals that are no numbers at the start.
+        """
         draws = 0.5 * np.random.default_rng(0).standard_normal((self.starts - 1, len(self.prior)))
         starting_points = [np.zeros(len(self.prior)), *draws] if start is None else [start]
-        ends = [
-            gauss_newton(
-                self.residuals,
-                self.slopes,
-                first,
-                self.weights * weights,
-                noise=self.noise,
-                delta=self.delta,
-                prior=self.prior,
-                centre=self.centre,
-                pace=self.pace,
-                tolerance=self.tolerance,
-                steps=self.steps,
-            )
-            for first in starting_points
-        ]
-        return min(ends, key=lambda end: end.loss)
+        return min((self._descend(z, self.weights * weights) for z in starting_points), key=lambda end: end.loss)
+
+    def _descend(self, z: np.ndarray, weights: np.ndarray) -> Minimum:
+        """Return a local minimum by damped Gauss-Newton steps of up to one unit of ``z`` (Levenberg, Marquardt)."""
+        errors, damping = self.residuals(z), 1e-2
+        loss = self._loss(z, errors, weights)
+        if not math.isfinite(loss):
+            raise InputError("fit", "no finite loss", "finite residuals at the priors", "drop the rows that fail")
+        matrix, gradient = self._expansion(z, errors, weights)
+        for _ in range(self.steps):
+            gain = 0.0
+            while not gain and damping < _MAX_DAMPING:
+                move = -np.linalg.solve(matrix + damping * np.diag(np.diag(matrix)), gradient)
+                trial = z + np.clip(move, -1.0, 1.0)
+                trial_errors = self.residuals(trial)
+                trial_loss = self._loss(trial, trial_errors, weights)
+                gain = loss - trial_loss if trial_loss < loss else 0.0
+                damping *= self.pace[0] if gain else self.pace[1]
+            if gain < self.tolerance * (1.0 + loss):
+                break
+            z, errors, loss = trial, trial_errors, trial_loss
+            matrix, gradient = self._expansion(z, errors, weights)
+        return Minimum(z, errors, matrix, loss)
+
+    def _loss(self, z: np.ndarray, errors: np.ndarray, weights: np.ndarray) -> float:
+        """Return the loss of rows and priors."""
+        of_rows = weights @ (robust(errors, self.delta, self.redescending) / self.noise**2)
+        return float(of_rows + 0.5 * np.sum(((z - self.centre) / self.prior) ** 2))
+
+    def _expansion(self, z: np.ndarray, errors: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return curvature and gradient of the loss."""
+        jacobian = self.slopes(z, errors)
+        counts = weights * influence(errors, self.delta, self.redescending) / self.noise**2
+        gradient = jacobian.T @ (counts * errors) + (z - self.centre) / self.prior**2
+        return curvature(jacobian, counts, self.prior), gradient
 
     def cross_validate(
         self, labels: Sequence[Hashable], start: np.ndarray | None = None, otherwise: np.ndarray | None = None
@@ -251,10 +224,12 @@ class FitProblem:
         return cross_validation_errors(labels, errors_without)
 
 
-def differences(
-    residuals_of_sets: Callable[[np.ndarray], np.ndarray], step: float
-) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray, np.ndarray], np.ndarray]]:
-    """Return two functions: ``z`` → residuals [row], and ``z``, residuals → slopes [row, parameter], by differences.
+#: Functions of ``z`` → residuals [row], and of ``z`` and these → slopes [row, parameter], as a problem takes them.
+Linearisation = tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray, np.ndarray], np.ndarray]]
+
+
+def differences(residuals_of_sets: Callable[[np.ndarray], np.ndarray], step: float) -> Linearisation:
+    """Return residuals, and slopes by differences.
 
     Args:
         residuals_of_sets: residuals [set, row] at many ``z`` [set, parameter].
@@ -266,7 +241,22 @@ def differences(
     )
 
 
-def robust(errors: Any, delta: Any, redescending: bool = False) -> Any:
+def derivatives(residuals: Callable[..., jax.Array], *data: Any) -> Linearisation:
+    """Return residuals, and slopes by derivatives of a function that JAX traces.
+
+    Args:
+        residuals: of ``z`` and ``data`` → residuals [row].
+        data: arrays; large ones belong here, not into a closure.
+    """
+    errors, slopes = jax.jit(residuals), jax.jit(jax.jacfwd(residuals))
+
+    def at(z: np.ndarray) -> jax.Array:
+        return jnp.asarray(z, jnp.result_type(float))
+
+    return lambda z: np.asarray(errors(at(z), *data), float), lambda z, _: np.asarray(slopes(at(z), *data), float)
+
+
+def robust(errors: np.ndarray, delta: Scale, redescending: bool = False) -> np.ndarray:
     """Return the robust loss per residual: half the square of small, ``delta`` times large ones (Charbonnier 1994).
 
     Args:
@@ -274,9 +264,8 @@ def robust(errors: Any, delta: Any, redescending: bool = False) -> Any:
         delta: size above which the loss is linear.
         redescending: a logarithm for large errors instead.
     """
-    xp = np if isinstance(errors, np.ndarray) else jnp
     square = (errors / delta) ** 2
-    return delta**2 * (xp.log1p(0.5 * square) if redescending else xp.sqrt(1.0 + square) - 1.0)
+    return delta**2 * (np.log1p(0.5 * square) if redescending else np.sqrt(1.0 + square) - 1.0)
 
 
 def influence(errors: np.ndarray, delta: Scale, redescending: bool = False) -> np.ndarray:

@@ -16,8 +16,8 @@ import numpy as np
 from dse.designs import catalog
 from dse.io import counted
 from dse.lab.fits import writing
-from dse.lab.fits.fit import Fit, Parameter
-from dse.lab.fits.step_priors import is_levelled
+from dse.lab.fits.fit import Fit, parameters_of
+from dse.lab.fits.step_priors import DOCUMENT, is_levelled
 from dse.lab.fits.step_rows import StepModel, StepRows, rows_of
 from dse.lab.fits.steps import DELTA, NOISE, mean_error
 from dse.lab.fits.writing import Revision
@@ -25,8 +25,7 @@ from dse.measured import Lookup, predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 
 #: Priors of the level of a generation and of the loss between slices.
-LEVEL = Parameter("software.matrix_slowdown", 1.15, 0.15, 0.5)
-LOSS = Parameter("system.scale_up.links.slice_loss", 0.02, 0.5, 0.0, 0.2)
+LEVEL, LOSS = parameters_of(DOCUMENT["levels"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,15 +76,13 @@ def errors(calibration: LevelCalibration) -> list[list[str | int | float]]:
 
     The errors are those of fitted rows, unseen configurations, and unseen models.
     """
+    kinds = (calibration.fit.errors, calibration.unseen, calibration.unseen_model)
     return [
         [
             stack,
             int((calibration.rows.stacks == stack).sum()),
             writing.digits(calibration.values[stack]),
-            *(
-                calibration.median(stack, part)
-                for part in (calibration.fit.errors, calibration.unseen, calibration.unseen_model)
-            ),
+            *(calibration.median(stack, part) for part in kinds),
         ]
         for stack in calibration.stacks
     ]
@@ -105,16 +102,11 @@ def document(calibration: LevelCalibration) -> str:
 def revisions(calibration: LevelCalibration, _: Path) -> list[Revision]:
     """Return entries for the files of stacks, with the mean level for those without rows, and of networks."""
     stacks = [slug for slug in catalog.readable_names("software") if is_levelled(slug)]
-    loss = writing.value_table(
-        writing.digits(calibration.loss),
-        calibration.fit.spread[LOSS.path],
-        "dse calibrate: one for all generations",
-        "estimate",
-    )
-    slices = {
-        name: catalog.entry("network", name).value("links.slice_loss") for name in catalog.readable_names("network")
-    }
-    networks = [name for name, value in slices.items() if value is not None]
+    about = "dse calibrate: one for all generations"
+    text, spread = writing.digits(calibration.loss), calibration.fit.spread[LOSS.path]
+    loss = writing.value_table(text, spread, about, "estimate")
+    entries = {name: catalog.entry("network", name) for name in catalog.readable_names("network")}
+    networks = [name for name, entry in entries.items() if entry.value("links.slice_loss") is not None]
     return [
         *(Revision("software", stack, _level_entries(calibration, stack)) for stack in stacks),
         *(Revision("network", name, {"slice_loss": loss}, "links") for name in networks),
@@ -125,21 +117,18 @@ def _level_entries(calibration: LevelCalibration, stack: str) -> dict[str, str]:
     """Return the entries of a stack's file: name → value as TOML."""
     logs = np.log(list(calibration.values.values()))
     mean, is_of_stack = float(np.exp(np.mean(logs))), calibration.rows.stacks == stack
-    sources = sorted(set(calibration.rows.sources[is_of_stack]))
-    about = (
-        (
-            f"dse calibrate: {counted(is_of_stack.sum(), 'row')} of {', '.join(sources)}; "
-            f"median error {calibration.median(stack, calibration.fit.errors):.1%}, "
-            f"unseen {calibration.median(stack, calibration.unseen):.1%}"
-        )
-        if is_of_stack.any()
-        else "dse calibrate: no measured rows, so the mean of the generations"
-    )
+    errors, about = logs - np.log(mean), "no measured rows, so the mean of the generations"
+    if is_of_stack.any():
+        errors, sources = calibration.unseen[is_of_stack], sorted(set(calibration.rows.sources[is_of_stack]))
+        seen, unseen = (calibration.median(stack, part) for part in (calibration.fit.errors, calibration.unseen))
+        rows = counted(is_of_stack.sum(), "row")
+        about = f"{rows} of {', '.join(sources)}; median error {seen:.1%}, unseen {unseen:.1%}"
     # The median absolute error of a normal distribution is 0.6745 standard deviations.
-    errors = calibration.unseen[is_of_stack] if is_of_stack.any() else logs - np.log(mean)
     residual = max(float(np.median(np.abs(errors))) / 0.6745, NOISE)
-    spread = calibration.fit.spread.get(stack, float(np.std(logs)))
-    level = writing.value_table(
-        writing.digits(calibration.values.get(stack, mean)), spread, "a level a generation", "estimate"
-    )
-    return {"source": writing.quoted(about), "residual": f"{residual:.3f}", "matrix_slowdown": level}
+    text, spread = writing.digits(calibration.values.get(stack, mean)), calibration.fit.spread.get(stack, np.std(logs))
+    level = writing.value_table(text, float(spread), "a level a generation", "estimate")
+    return {
+        "source": writing.quoted(f"dse calibrate: {about}"),
+        "residual": f"{residual:.3f}",
+        "matrix_slowdown": level,
+    }

@@ -8,18 +8,17 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tomlkit
 
 from dse.designs import all_leaves, catalog, leaf
-from dse.designs.catalog.filling import LEVEL_SCALED
 from dse.designs.catalog.load import FOLDERS
 from dse.errors import InputError
 from dse.io import outputs
 from dse.lab.fits import ranges, writing
-from dse.lab.fits.adding import rows_digest
+from dse.lab.fits.adding import is_level_scaled, rows_digest
 from dse.lab.fits.own_fit import (
     StackFit,
     StackRows,
@@ -173,20 +172,10 @@ def _fitted_values(
 ) -> tuple[FittedValue, ...]:
     """Return the fitted values, the level first, each of the others with the level of the base stack taken out."""
     level = float(catalog.entry("software", base).value(LEVEL, 1.0))
-    result = [
-        FittedValue(
-            LEVEL,
-            level,
-            level * math.exp(stack_fit.logs[-1]),
-            rows.common,
-            float(stack_fit.spreads[-1]),
-            float(stack_fit.conditional_spreads[-1]),
-        )
-    ]
-    for path, log, width, *spreads in zip(
-        paths, stack_fit.logs, widths, stack_fit.spreads, stack_fit.conditional_spreads, strict=False
-    ):
-        value = float(leaf(rows.designs[0], path)) / (level if path.removeprefix("software.") in LEVEL_SCALED else 1.0)
+    *changes, (log, *spreads) = zip(stack_fit.logs, stack_fit.spreads, stack_fit.conditional_spreads, strict=True)
+    result = [FittedValue(LEVEL, level, level * math.exp(log), rows.common, *map(float, spreads))]
+    for path, width, (log, *spreads) in zip(paths, widths, changes, strict=True):
+        value = float(leaf(rows.designs[0], path)) / (level if is_level_scaled(path) else 1.0)
         new_value = min(value * math.exp(log), all_leaves()[path]["bounds"].high)
         result.append(FittedValue(path, value, new_value, float(width), *map(float, spreads)))
     return tuple(result)
@@ -196,26 +185,18 @@ def _write(
     stack: FittedStack, compared: Sequence[Comparison], rows: StackRows, stack_fit: StackFit, digest: str, force: bool
 ) -> None:
     """Write the file of the stack: that of the base stack with the fitted values."""
-    text = catalog.entry("software", stack.base).path.read_text(encoding="utf-8")
-    entry = tomlkit.parse(text)
+    entry = tomlkit.parse(catalog.entry("software", stack.base).path.read_text(encoding="utf-8"))
     for name in ("aliases", "sources", "nearest", "tools", "chips", "released", "note", "calibrated"):
         entry.pop(name, None)
     for name, value in _head_entries(stack, digest).items():
         entry[name] = tomlkit.value(value)
-    for fitted_value in stack.values[1:]:
-        *table, name = fitted_value.path.split(".")[1:]
-        table_entry: Any = entry
-        for key in table:
-            table_entry = table_entry.setdefault(key, tomlkit.table())
-        table_entry[name] = tomlkit.value(_value_entry(fitted_value, stack))
+    values = {value.path.removeprefix("software."): _value_entry(value, stack) for value in stack.values[1:]}
     if rows.study.residuals:
-        deviations = zip(rows.metrics, stack_fit.configuration_spread, strict=True)
-        kinds = {uncertainty.figure_of(metric, rows.study): float(deviation) for metric, deviation in deviations}
-        for kind, width in kinds.items():
-            entry.setdefault("residuals", tomlkit.table())[kind] = tomlkit.value(writing.digits(width))
-    entry["calibrated"] = tomlkit.table()
-    for name, value in _coverage_entries(stack, compared).items():
-        entry["calibrated"][name] = tomlkit.value(value)
+        for metric, deviation in zip(rows.metrics, stack_fit.configuration_spread, strict=True):
+            values[f"residuals.{uncertainty.figure_of(metric, rows.study)}"] = writing.digits(float(deviation))
+    values |= {f"calibrated.{name}": value for name, value in _coverage_entries(stack, compared).items()}
+    for name, value in values.items():
+        writing.set_value(entry, name, value)
     writing.write(stack.path, tomlkit.dumps(entry), force)
 
 
@@ -243,17 +224,11 @@ def _head_entries(stack: FittedStack, digest: str) -> dict[str, str]:
 
 def _value_entry(fitted_value: FittedValue, stack: FittedStack) -> str:
     """Return a fitted value with its spread and source as a TOML table."""
-    units = all_leaves()[fitted_value.path]["units"]
-    text = (
-        writing.number(fitted_value.after, units)
-        if units in ("1", "s", "B/s")
-        else f'"{fitted_value.after:.4g} {units}"'
-    )
-    verdict = (
-        "fitted" if fitted_value.spread_after < 0.9 * fitted_value.spread_before else "fitted, but the rows tell little"
-    )
-    source = f"{verdict}: {writing.number(fitted_value.before, units).strip(chr(34))} in {stack.base}"
-    return writing.value_table(text, max(fitted_value.alone, 1e-3), source, "estimate")
+    path, narrows = fitted_value.path, fitted_value.spread_after < 0.9 * fitted_value.spread_before
+    before = writing.number(fitted_value.before, all_leaves()[path]["units"]).strip('"')
+    source = f"fitted{'' if narrows else ', but the rows tell little'}: {before} in {stack.base}"
+    value = writing.leaf_value(path, fitted_value.after, 4)
+    return writing.value_table(value, max(fitted_value.alone, 1e-3), source, "estimate")
 
 
 def _coverage_entries(stack: FittedStack, compared: Sequence[Comparison]) -> dict[str, str]:
@@ -263,14 +238,7 @@ def _coverage_entries(stack: FittedStack, compared: Sequence[Comparison]) -> dic
         ranges.Covered(stack.base, [choice.design], choice.accelerator, c.source)
         for c, choice in zip(compared, choices, strict=True)
     ]
-    families = sorted({distance.model_family(choice.model) for choice in choices if choice.model})
-    about = {"source": '"what the rows of the fit cover: dse calibrate"', "confidence": '"paper"'}
-    mixtures = {choice.accelerator for choice in choices if choice.design.workload.experts is not None}
-    return (
-        about
-        | ranges.extents(rows)
-        | {
-            "mixtures": f"[{', '.join(map(writing.quoted, sorted(mixtures - {''})))}]",
-            "families": f"[{', '.join(map(writing.quoted, families))}]",
-        }
-    )
+    mixtures = (choice.accelerator for choice in choices if choice.design.workload.experts is not None)
+    families = (distance.model_family(choice.model) for choice in choices if choice.model)
+    lists = {"mixtures": mixtures, "families": families}
+    return ranges.ABOUT | ranges.extents(rows) | {name: ranges.names_list(names) for name, names in lists.items()}

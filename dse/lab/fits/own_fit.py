@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.designs import leaf
-from dse.designs.catalog.filling import LEVEL_SCALED
+from dse.designs import leaf, leaves_of
 from dse.doors import Study
+from dse.lab.fits.adding import is_level_scaled
 from dse.lab.fits.fit import curvature, posterior
 from dse.lab.fits.step_priors import PARAMETERS
 from dse.measured import KINDS, TRACE_PARTS, Comparison, Lookup
@@ -36,7 +36,7 @@ from dse.measured.prediction import evaluate_batch, group_by_structure
 from dse.measured.table import nonnegative_number
 from dse.measured.uncertainty import distance, parts as uncertainty
 from dse.measured.uncertainty.rows import choice_of
-from dse.measured.uncertainty.spreads import spreads_of, total_deviation
+from dse.measured.uncertainty.spreads import spreads_of, total_deviations
 from dse.types import Design
 
 #: Numbers of a fit, the level included.
@@ -75,9 +75,7 @@ class StackFit(NamedTuple):
 
     logs: np.ndarray  #: of the values by their logarithm, the level last
     spreads: np.ndarray  #: posterior standard deviation of each
-    conditional_spreads: (
-        np.ndarray
-    )  #: the same, the others fixed: independent draws of these are closest to the posterior
+    conditional_spreads: np.ndarray  #: the same, the others fixed: their independent draws are closest to the posterior
     errors: np.ndarray  #: log(predicted / measured) of the rows
     configuration_spread: np.ndarray  #: standard deviation of what each row has of its own
     common: float  #: and of what they have in common
@@ -136,20 +134,11 @@ def priors_of(base: str, designs: Sequence[Design]) -> dict[str, float]:
         base: stack that the fit starts from.
         designs: of the rows; values that one of them lacks are left out.
     """
-    default_spreads = {
-        parameter.path: parameter.spread for parameter in PARAMETERS if designs[0].workload.requests is None
-    }
-    file_spreads = {path: total_deviation(factors) for path, factors in spreads_of(base).items()}
-    spreads = default_spreads | file_spreads
-    return {path: width for path, width in spreads.items() if all(_is_nonzero(design, path) for design in designs)}
-
-
-def _is_nonzero(design: Design, path: str) -> bool:
-    """Return whether a design has a leaf whose value is not 0."""
-    try:
-        return bool(leaf(design, path))
-    except AttributeError:  # of a record that the design lacks
-        return False
+    default_spreads = {p.path: p.spread for p in PARAMETERS if designs[0].workload.requests is None}
+    priors = default_spreads | total_deviations(spreads_of(base))
+    for design in designs:
+        priors = {path: width for path, width in priors.items() if path in leaves_of(design) and leaf(design, path)}
+    return priors
 
 
 def informed_values(rows: StackRows, priors: dict[str, float]) -> tuple[list[str], np.ndarray]:
@@ -180,14 +169,11 @@ def _predict(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> tuple[n
     """
     logs, part_seconds = np.zeros((len(sets), len(rows.designs))), [dict[str, np.ndarray]() for _ in rows.designs]
     for members, stacked_design in group_by_structure(rows.designs):
-        changes = dict(zip(paths, sets.T, strict=False)) | {
-            path: np.zeros(len(sets)) for path in _levelled_leaves(stacked_design) if path not in paths
-        }
+        scaled = [path for path in leaves_of(stacked_design) if is_level_scaled(path)]
+        changes = dict.fromkeys((path for path in scaled if leaf(stacked_design, path) is not None), 0.0)
         log_factors = {
-            path: np.tile(
-                change + (sets[:, -1] if path.removeprefix("software.") in LEVEL_SCALED else 0.0), (len(members), 1)
-            )
-            for path, change in changes.items()
+            path: np.tile(change + sets[:, -1] * is_level_scaled(path), (len(members), 1))
+            for path, change in (changes | dict(zip(paths, sets.T, strict=False))).items()
         }
         metrics = evaluate_batch(uncertainty.scale_leaves(stacked_design, log_factors), rows.study)
 
@@ -197,27 +183,10 @@ def _predict(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> tuple[n
 
         for position, i in enumerate(members):
             logs[:, i] = np.log(metric_values(rows.metrics[i])[position])
-            part_seconds[i] = {
-                name: sum(
-                    (metric_values(f"step_time_{trace_part}")[position] for trace_part in TRACE_PARTS[name][1]),
-                    np.zeros(len(sets)),
-                )
-                for name in rows.parts[i]
-            }
+            for name in rows.parts[i]:
+                seconds = [metric_values(f"step_time_{part}")[position] for part in TRACE_PARTS[name][1]]
+                part_seconds[i][name] = np.sum([np.zeros(len(sets)), *seconds], axis=0)
     return logs, part_seconds
-
-
-def _levelled_leaves(design: Design) -> list[str]:
-    """Return the paths of the leaves of a design that the level multiplies."""
-    return [f"software.{name}" for name in sorted(LEVEL_SCALED) if _is_present(design, f"software.{name}")]
-
-
-def _is_present(design: Design, path: str) -> bool:
-    """Return whether a design has a leaf, with a value."""
-    try:
-        return leaf(design, path) is not None
-    except AttributeError:
-        return False
 
 
 def errors_at(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> np.ndarray:

@@ -28,6 +28,9 @@ class Covered(NamedTuple):
     source: str
 
 
+#: First entries of ``[calibrated]``.
+ABOUT = {"source": '"what the rows of the fit cover: dse calibrate"', "confidence": '"paper"'}
+
 #: Reads the ranges of a table, one entry per row.
 Reader = Callable[[str | Path], Iterator[Covered]]
 
@@ -49,10 +52,8 @@ def write_catalog(
     changed_files = []
     for path in sorted((Path(folder) / "software").glob("*.toml")):
         if stack_rows := rows.get(fitted_as(path.stem)):
-            about = {"source": '"what the rows of the fit cover: dse calibrate"', "confidence": '"paper"'}
-            writing.revise(
-                path, about | extents(stack_rows) | mixtures(path.stem, stack_rows, folder), "calibrated", drop=None
-            )
+            entries = ABOUT | extents(stack_rows) | mixtures(path.stem, stack_rows, folder)
+            writing.revise(path, entries, "calibrated", drop=None)
             changed_files.append(path)
     return changed_files
 
@@ -63,10 +64,10 @@ def mixtures(stack: str, rows: Sequence[Covered], folder: str | Path | None = No
     Stacks with a common fit of dense steps may differ in that.
     """
     prices = catalog.entry("software", stack, folder=folder).states("experts")
-    return {"mixtures": _names_list(row.accelerator for row in rows if prices and row.designs[0].workload.experts)}
+    return {"mixtures": names_list(row.accelerator for row in rows if prices and row.designs[0].workload.experts)}
 
 
-def _names_list(accelerators: Iterable[str]) -> str:
+def names_list(accelerators: Iterable[str]) -> str:
     """Return distinct names, sorted, as the text of a TOML list."""
     return f"[{', '.join(writing.quoted(name) for name in sorted({*accelerators} - {''}))}]"
 
@@ -75,15 +76,14 @@ def extents(rows: Sequence[Covered]) -> dict[str, str]:
     """Return field of ``[calibrated]`` → range or list of names of the rows, as TOML; without a value left out."""
     values = {field: [_quantity(field, row.designs) for row in rows] for field in QUANTITIES}
     values_by_field = {field: [value for value in numbers if value] for field, numbers in values.items()}
+    digits = {field: 3 if field == "parameters" else 15 for field in values}
     return {
-        field: f"[{min(numbers):.3g}, {max(numbers):.3g}]"
-        if field == "parameters"
-        else f"[{min(numbers):.15g}, {max(numbers):.15g}]"
+        field: f"[{min(numbers):.{digits[field]}g}, {max(numbers):.{digits[field]}g}]"
         for field, numbers in values_by_field.items()
         if numbers
     } | {
-        "accelerators": _names_list(row.accelerator for row in rows),
-        "sources": _names_list(row.source for row in rows),
+        "accelerators": names_list(row.accelerator for row in rows),
+        "sources": names_list(row.source for row in rows),
     }
 
 

@@ -128,17 +128,10 @@ def _fit_origin(calibration: Calibration, stack: str, name: str) -> str:
     if name not in calibration.parameters_by_stack.get(fitted_as(stack), []):
         if name in FAMILY_SPREADS:
             return "shared by the stacks of a chip family"
-        return (
-            "shared by the stacks of a lineage"
-            if lineage_of(stack) and name in LINEAGE_SPREADS
-            else "shared by all stacks"
-        )
-    spread = f"spread {calibration.solution.spread_of(stack, name):.0%}"
-    return (
-        f"fitted, {spread}"
-        if name in calibration.informed_parameters(stack)
-        else f"fitted, but the rows tell little, {spread}"
-    )
+        of_lineage = lineage_of(stack) and name in LINEAGE_SPREADS
+        return "shared by the stacks of a lineage" if of_lineage else "shared by all stacks"
+    tells_little = "" if name in calibration.informed_parameters(stack) else ", but the rows tell little"
+    return f"fitted{tells_little}, spread {calibration.solution.spread_of(stack, name):.0%}"
 
 
 def _text(name: str, value: float) -> str:
@@ -160,11 +153,9 @@ def revisions(calibration: Calibration, folder: Path) -> list[Revision]:
     if not (folder / "software").is_dir():
         expected = "a catalogue of stacks"
         raise InputError(str(folder), "no folder software/ in it", expected, "name the folder hw_catalog")
-    stacks = [path.stem for path in sorted((folder / "software").glob("*.toml"))]
-    stacks = [slug for slug in stacks if slug not in NOT_FITTED and not is_levelled(slug)]
     changed = []
-    for stack in stacks:
-        if catalog.serving_defaults(stack, folder=folder):
+    for stack in (path.stem for path in sorted((folder / "software").glob("*.toml"))):
+        if stack in NOT_FITTED or is_levelled(stack) or catalog.serving_defaults(stack, folder=folder):
             continue
         changed.append(Revision("software", stack, _entries(calibration, stack)))
         if calibration.experts is not None and stack in experts.STACKS:
@@ -179,7 +170,7 @@ def _entries(calibration: Calibration, stack: str) -> dict[str, str]:
     return about | {
         name: writing.value_table(
             _text(name, value),
-            calibration.solution.conditional_spread_of(stack, name),
+            calibration.solution.spread_of(stack, name, conditional=True),
             _origin(calibration, stack, name),
             "estimate",
         )
@@ -196,10 +187,9 @@ def _expert_entries(calibration: experts.ExpertCalibration) -> dict[str, str]:
     )
     return {"source": writing.quoted(about)} | {
         name: writing.value_table(
-            writing.number(value, units[name]["units"], seconds="us" if name == "expert_time" else "ms"),
-            calibration.spreads[name],
+            writing.number(value, units[name]["units"], seconds="us" if name == "expert_time" else "ms"), spread
         )
-        for name, value in calibration.values.items()
+        for (name, value), spread in zip(calibration.values.items(), calibration.fit.spread.values(), strict=True)
     }
 
 

@@ -55,20 +55,15 @@ class StackSolution:
     columns: list[tuple[str, str]]  #: (stack, lineage, family, or "" for shared; name)
     z: np.ndarray
     spread: np.ndarray  #: posterior over prior standard deviation of each ``z``
-    conditional_spread: (
-        np.ndarray
-    )  #: the same with all other values fixed; smaller, since values can compensate each other
+    conditional_spread: np.ndarray  #: with all other values fixed; smaller, since values can compensate each other
     errors: np.ndarray  #: log(predicted / measured) of every row
-
     families: dict[str, str]  #: stack → family of its chips
 
     def z_of(self, stack: str, name: str) -> float:
         """Return ``z`` of a stack's parameter: the sum of published, shared, chips', lineage's and own values."""
         parts = {(group, name) for group in ("", self.families.get(stack, ""), lineage_of(stack), fitted_as(stack))}
-        published_shift = published(stack)[NAMES.index(name)]
-        return float(
-            published_shift + sum(z for column, z in zip(self.columns, self.z, strict=True) if column in parts)
-        )
+        shifts = (z for column, z in zip(self.columns, self.z, strict=True) if column in parts)
+        return float(published(stack)[NAMES.index(name)] + sum(shifts))
 
     def value(self, stack: str, name: str) -> float:
         """Return the parameter of a stack in SI units, from shared values for one without rows."""
@@ -78,22 +73,15 @@ class StackSolution:
         """Return name → value in SI units of every parameter of a stack."""
         return {name: self.value(stack, name) for name in NAMES}
 
-    def spread_of(self, stack: str, name: str) -> float:
-        """Return the posterior standard deviation of the logarithm of a stack's value, or of the shared one."""
-        return self._spread_of(stack, name, self.spread)
+    def spread_of(self, stack: str, name: str, conditional: bool = False) -> float:
+        """Return the posterior standard deviation of the logarithm of a stack's value, of the narrowest group with it.
 
-    def conditional_spread_of(self, stack: str, name: str) -> float:
-        """Return the spread with all other values fixed: independent samples of these are closest to the posterior.
-
-        (The mean-field approximation; Bishop, *Pattern Recognition and Machine Learning*, section 10.1.2.)
+        ``conditional``: with all other values fixed; independent samples of these are closest to the posterior (the
+        mean-field approximation; Bishop, *Pattern Recognition and Machine Learning*, section 10.1.2).
         """
-        return self._spread_of(stack, name, self.conditional_spread)
-
-    def _spread_of(self, stack: str, name: str, spread: np.ndarray) -> float:
-        """Return the standard deviation of a log value, from those of columns: that of the narrowest group with it."""
-        # That of the narrowest group with the parameter.
         candidates = [(fitted_as(stack), name), (lineage_of(stack), name), ("", name)]
         column = next(candidate for candidate in candidates if candidate in self.columns)
+        spread = self.conditional_spread if conditional else self.spread
         return float(spread[self.columns.index(column)] * prior_of(*column) * self._slope(stack, name))
 
     def _slope(self, stack: str, name: str) -> float:
@@ -105,7 +93,7 @@ class StackSolution:
         z = np.array([[self.z_of(stack, name) for name in NAMES] for stack in rows.stacks])
         slopes = StepModel(rows, PARAMETERS, (), ()).slopes(z)
         units = {
-            stack: [self.conditional_spread_of(stack, name) / self._slope(stack, name) for name in NAMES]
+            stack: [self.spread_of(stack, name, True) / self._slope(stack, name) for name in NAMES]
             for stack in set(rows.stacks)
         }
         return np.sqrt(np.sum((slopes * np.array([units[s] for s in rows.stacks])) ** 2, axis=1))
@@ -123,25 +111,19 @@ def columns_of(rows: StepRows, stack_names: dict[str, list[str]]) -> list[tuple[
         rows: measured steps.
         stack_names: stack → names of its own parameters.
     """
-    lineages = sorted({lineage_of(fitted_as(stack)) for stack in rows.stacks} - {""})
-    groups = [("", NAMES), *((family, FAMILY_SPREADS) for family in sorted(set(rows.families)))]
-    groups += [
-        *((lineage, LINEAGE_SPREADS) for lineage in lineages),
-        *((stack, stack_names[stack]) for stack in sorted(stack_names)),
-    ]
-    return [(group, name) for group, names in groups for name in names]
+    lineages = {lineage_of(fitted_as(stack)) for stack in rows.stacks} - {""}
+    groups = {"": NAMES} | dict.fromkeys(sorted(set(rows.families)), FAMILY_SPREADS)
+    groups |= dict.fromkeys(sorted(lineages), LINEAGE_SPREADS) | dict(sorted(stack_names.items()))
+    return [(group, name) for group, names in groups.items() for name in names]
 
 
-def problem_of(
-    rows: StepRows, columns: Sequence[tuple[str, str]], weights: np.ndarray, kind: type[StepModel] = StepModel
-) -> FitProblem:
+def problem_of(rows: StepRows, columns: Sequence[tuple[str, str]], weights: np.ndarray) -> FitProblem:
     """Return the fit problem of shared and own values to the rows.
 
     Args:
         rows: measured steps.
         columns: as :func:`columns_of` returns them.
         weights: of the rows.
-        kind: class of the model of rows.
     """
     stacks = np.array([fitted_as(stack) for stack in rows.stacks])
     lineages = np.array([lineage_of(stack) for stack in stacks])
@@ -149,7 +131,7 @@ def problem_of(
         (group == "") | (rows.families == group) | (lineages == group) | (stacks == group) for group, _ in columns
     ]
     published_shifts = np.array([published(stack) for stack in rows.stacks])
-    model = kind(rows, PARAMETERS, [NAMES.index(name) for _, name in columns], rows_by_column, published_shifts)
+    model = StepModel(rows, PARAMETERS, [NAMES.index(name) for _, name in columns], rows_by_column, published_shifts)
     return model.problem(weights, NOISE, DELTA, np.array([prior_of(*column) for column in columns]))
 
 
@@ -210,29 +192,22 @@ class Calibration:
             return residuals.unmeasured_residual(sources, self.foreign[row_mask], self.deviations[row_mask], trust)
         return residuals.class_residual(members, sources, self.unseen[row_mask], self.deviations[row_mask], trust)
 
+    def _residuals_by_others(self, labels: np.ndarray, stacks: np.ndarray) -> np.ndarray:
+        """Return the residual of the stack of each row by the rows of other labels [row]."""
+        row_residuals = np.zeros(len(labels))
+        for label, stack in set(zip(labels, stacks, strict=True)):
+            row_residuals[(labels == label) & (stacks == stack)] = self.residual(stack, labels != label)
+        return row_residuals
+
     @functools.cached_property
     def residuals(self) -> np.ndarray:
         """Residual of each row's stack by the rows of the other folds [row]."""
-        row_residuals = np.zeros(len(self.fold))
-        for fold in set(self.fold):
-            by_stack = {stack: self.residual(stack, self.fold != fold) for stack in set(self.rows.stacks)}
-            part = self.fold == fold
-            row_residuals[part] = [by_stack[stack] for stack in self.rows.stacks[part]]
-        return row_residuals
+        return self._residuals_by_others(self.fold, self.rows.stacks)
 
     @functools.cached_property
     def foreign_residuals(self) -> np.ndarray:
         """Residual of a stack without rows, by the sources other than that of the row [row]."""
-        row_residuals, sources = np.zeros(len(self.foreign)), self.rows.sources
-        for source in set(sources):
-            is_other_source = sources != source
-            row_residuals[~is_other_source] = residuals.unmeasured_residual(
-                sources[is_other_source],
-                self.foreign[is_other_source],
-                self.deviations[is_other_source],
-                self.rows.trust[is_other_source],
-            )
-        return row_residuals
+        return self._residuals_by_others(self.rows.sources, np.full(len(self.foreign), ""))
 
     def informed_parameters(self, stack: str) -> list[str]:
         """Return the names of the stack's own parameters whose posterior spread is well below their prior."""
@@ -268,8 +243,9 @@ def calibrate(
         }
         solution = solve(rows, stack_names, rows.weights, start)
         start = solution.z
-        row_count = counted(len(rows.measured), "row")
-        progress(f"round {number + 1}: {row_count}, mean error {mean_error(solution.errors):.2%}")
+        progress(
+            f"round {number + 1}: {counted(len(rows.measured), 'row')}, mean error {mean_error(solution.errors):.2%}"
+        )
         lookup = fitted_lookup(lookup, solution)
     fold_of_row = folds(rows.groups, k)
     problem = problem_of(rows, solution.columns, rows.weights)
@@ -296,10 +272,7 @@ def fitted_lookup(lookup: Lookup, solution: StackSolution) -> Lookup:
     """Return a look-up whose stacks have the fitted values, but for those that are not fitted."""
 
     def fitted(stack: str) -> Software:
-        base_software = lookup.software(stack)
-        if stack in NOT_FITTED:
-            return base_software
-        return replace(base_software, solution.values(stack))
+        return replace(lookup.software(stack), {} if stack in NOT_FITTED else solution.values(stack))
 
     return Lookup(software=fitted)
 

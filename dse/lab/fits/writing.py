@@ -6,14 +6,16 @@ Values are TOML texts (``'"2.41 us"'``, ``'{ value = 0.8, spread = 0.1 }'``), so
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import tomlkit
 
+from dse.designs import all_leaves
 from dse.designs.catalog.load import FOLDERS
 from dse.errors import InputError
 from dse.io import atomic_file, outputs
@@ -25,6 +27,9 @@ _UNITS = {
 }  # fmt: skip
 
 _SECONDS = {"ns": 1e9, "us": 1e6, "ms": 1e3}
+
+#: A parsed file, or one of its tables.
+TomlTable = MutableMapping[str, Any]
 
 #: Table → name → value as TOML; the table "" is the file itself.
 Tables = Mapping[str, Mapping[str, str]]
@@ -142,14 +147,44 @@ def revise(path: Path, values: Mapping[str, str], table: str = "", drop: tuple[s
         table: their table, appended to the file if absent; "" is the file itself.
         drop: other names to remove, if present; None: all others of the table.
     """
+    with revised(path) as entry:
+        table_entry = subtable(entry, table)
+        for name in list(table_entry) if drop is None else drop:
+            if name in table_entry and name not in values:
+                del table_entry[name]
+        for name, value in values.items():
+            table_entry[name] = tomlkit.value(value)
+
+
+@contextlib.contextmanager
+def revised(path: Path) -> Iterator[TomlTable]:
+    """Yield the parsed content of a TOML file, which is written back, comments and order kept."""
     entry = tomlkit.parse(path.read_text(encoding="utf-8"))
-    if table and table not in entry:
-        entry[table] = tomlkit.table()
-    table_entry = cast("MutableMapping[str, Any]", entry[table] if table else entry)
-    for name in list(table_entry) if drop is None else drop:
-        if name in table_entry and name not in values:
-            del table_entry[name]
-    for name, value in values.items():
-        table_entry[name] = tomlkit.value(value)
+    yield entry
     with outputs.disk_errors(path), atomic_file(outputs.link_target(path)) as partial:
         partial.write_text(tomlkit.dumps(entry), encoding="utf-8")
+
+
+def subtable(entry: TomlTable, name: str) -> TomlTable:
+    """Return a table of a parsed file, appended to it if absent; "" is the file itself.
+
+    A family alone (``kernels = "hopper"``) becomes a table of it.
+    """
+    if name and isinstance(family := entry.get(name, {}), str):
+        entry[name] = tomlkit.inline_table()
+        entry[name]["family"] = family
+    return entry.setdefault(name, tomlkit.table()) if name else entry
+
+
+def set_value(entry: TomlTable, name: str, value: str) -> None:
+    """Set a value (TOML) of a parsed file by its name, in its table or, of a bare name, in a table that states it."""
+    table, _, field = name.rpartition(".")
+    if not table:
+        table = next((key for key, part in entry.items() if isinstance(part, dict) and field in part), "")
+    subtable(entry, table)[field] = tomlkit.value(value)
+
+
+def leaf_value(path: str, value: float, count: int) -> str:
+    """Return the value of a leaf in SI units as TOML, in units without a usual one with ``count`` digits."""
+    units = all_leaves()[path]["units"] if path in all_leaves() else "1"
+    return number(value, units) if units in ("1", "s", "B/s") else f'"{value:.{count}g} {units}"'

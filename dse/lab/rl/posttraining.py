@@ -90,14 +90,9 @@ class RlPlan(NamedTuple):
             return xr.Dataset()
         variables = {name: ("point", *variable) for name, variable in self.variables.items()}
         labels = {name: variables.pop(name) for name, variable in self.variables.items() if not variable.attrs}
-        return xr.Dataset(
-            variables,
-            labels,
-            {
-                "title": f"post-training of {self.demand.workload} on {self.demand.devices} {self.demand.system}",
-                "demand": json.dumps(self.demand._asdict(), default=dict),
-            },
-        )
+        title = f"post-training of {self.demand.workload} on {self.demand.devices} {self.demand.system}"
+        attributes = {"title": title, "demand": json.dumps(self.demand._asdict(), default=dict)}
+        return xr.Dataset(variables, labels, attributes)
 
     @property
     def best(self) -> xr.Dataset:
@@ -105,10 +100,14 @@ class RlPlan(NamedTuple):
         return self.splits.isel(point=self.best_points) if self.variables else self.splits
 
 
+#: Column → values [designs].
+_Columns = dict[str, np.ndarray]
+
+
 class _Pool(NamedTuple):
     """Columns of the designs of a pool [designs]."""
 
-    columns: dict[str, np.ndarray]
+    columns: _Columns
     designs: list[Any]
 
 
@@ -158,7 +157,7 @@ def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
 def _swept_pool(
     document: dict[str, Any],
     columns: Sequence[str],
-    keep: Callable[[dict[str, np.ndarray]], np.ndarray],
+    keep: Callable[[_Columns], np.ndarray],
     option: str,
     fixed: Mapping[str, Any],
 ) -> _Pool:
@@ -173,7 +172,7 @@ def _swept_pool(
     if not swept.size:
         return _Pool(values_by_column, [])
     rows = keep(values_by_column)
-    return _Pool({name: values[rows] for name, values in values_by_column.items()}, swept.designs(rows))
+    return _Pool(_at(values_by_column, rows), swept.designs(rows))
 
 
 def _trainers(demand: RlDemand) -> _Pool:
@@ -186,14 +185,8 @@ def _trainers(demand: RlDemand) -> _Pool:
     step = node * math.ceil(demand.devices / node / _MAX_SIZES)
     sizes = sorted({*range(step, demand.devices, step), demand.devices})
     sizes = [demand.trainers, demand.devices] if demand.trainers else sizes
-    axes: dict[str, Any] = {
-        "n_devices": sizes,
-        "tp": "divisors",
-        "pp": "divisors",
-        "cp": [1, 2, 4, 8],
-        "micro_batch": micro_batches,
-        "recompute": ["none", "selective", "full"],
-    }
+    axes: dict[str, Any] = {"n_devices": sizes, "tp": "divisors", "pp": "divisors", "cp": [1, 2, 4, 8]}
+    axes |= {"micro_batch": micro_batches, "recompute": ["none", "selective", "full"]}
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
     document = {
@@ -203,9 +196,8 @@ def _trainers(demand: RlDemand) -> _Pool:
     }  # fmt: skip
     memory = (f"peak_memory_{part}" for part in ("weights", "gradients", "optimizer", "embedding_and_head"))
     metrics = "step_time", "tokens_per_second", "cost_per_device_hour", "parameters", "n_devices", "software", *memory
-    return _swept_pool(
-        document, (*metrics, *_TRAIN_LABELS), functools.partial(_fastest, demand), "--train", demand.training
-    )
+    fastest = functools.partial(_fastest, demand)
+    return _swept_pool(document, (*metrics, *_TRAIN_LABELS), fastest, "--train", demand.training)
 
 
 def _micro_batches(batch: int, longest: float) -> list[int]:
@@ -233,7 +225,7 @@ def _micro_batches(batch: int, longest: float) -> list[int]:
     )
 
 
-def _stage_options(demand: RlDemand, columns: dict[str, np.ndarray]) -> list[str | None]:
+def _stage_options(demand: RlDemand, columns: _Columns) -> list[str | None]:
     """Return the options, as text, by which each trainer has stages of unequal layers, None where its tool has none."""
     model = catalog.values("workload", demand.workload)
     paths = ("n_layers", "experts.n_predict")
@@ -241,7 +233,7 @@ def _stage_options(demand: RlDemand, columns: dict[str, np.ndarray]) -> list[str
     return evaluate_by_mapping(columns, lambda stack, degrees: stage_options(stack, layers | degrees))
 
 
-def _fastest(demand: RlDemand, columns: dict[str, np.ndarray]) -> np.ndarray:
+def _fastest(demand: RlDemand, columns: _Columns) -> np.ndarray:
     """Return the indices of the fastest few designs of each number of devices whose stages their tool supports."""
     has_stages = ["pp" in demand.training or option is not None for option in _stage_options(demand, columns)]
     order = np.lexsort((columns["step_time"], columns["n_devices"]))
@@ -265,7 +257,7 @@ def _engines(demand: RlDemand) -> _Pool:
     }  # fmt: skip
     metrics = ("concurrency_limit", "peak_memory", "peak_memory_weights", "n_devices", "software", *_ROLLOUT_LABELS)
 
-    def rows_to_keep(columns: dict[str, np.ndarray]) -> np.ndarray:
+    def rows_to_keep(columns: _Columns) -> np.ndarray:
         """Return the rows of replicas with one rank, or of a mixture, that hold a sequence."""
         is_single_rank = np.full(columns["n_devices"].shape, mixture) | (columns.get("dp", np.ones(1)) == 1)
         return np.flatnonzero(is_single_rank & (columns["concurrency_limit"] >= 1.0))
@@ -275,19 +267,11 @@ def _engines(demand: RlDemand) -> _Pool:
 
 def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> dict[str, PointVariable] | None:
     """Return labels and figures of the fastest step of each number of trainer devices, None where none fits."""
-    trainer_columns, engine_columns, devices, colocated = (
-        trainer.columns,
-        engine.columns,
-        demand.devices,
-        mode == "colocated",
-    )
-    rows = np.flatnonzero((trainer_columns["n_devices"] == devices) == colocated)
+    engine_columns, devices, colocated = engine.columns, demand.devices, mode == "colocated"
+    rows = np.flatnonzero((trainer.columns["n_devices"] == devices) == colocated)
     if not rows.size:
         return None
-    columns, designs = (
-        {name: values[rows] for name, values in trainer_columns.items()},
-        [trainer.designs[row] for row in rows],
-    )
+    columns, designs = _at(trainer.columns, rows), [trainer.designs[row] for row in rows]
     free_devices = np.full(rows.size, devices) if colocated else devices - columns["n_devices"]
     replica_devices = engine_columns["n_devices"].astype(float)
     replicas = np.minimum(np.floor(free_devices / replica_devices[:, None]), demand.answers)  # [engines, trainers]
@@ -301,33 +285,27 @@ def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> d
     seconds = np.where(replicas >= 1.0, np.asarray(step.total, np.float64), np.inf)
     best_engine = seconds.argmin(0)
     seconds = seconds.min(0)
-    order = [
-        same_size[seconds[same_size].argmin()]
-        for size in np.unique(columns["n_devices"])
-        if (same_size := np.flatnonzero(columns["n_devices"] == size)).size
-    ]
+    by_size = (np.flatnonzero(columns["n_devices"] == size) for size in np.unique(columns["n_devices"]))
+    order = [same_size[seconds[same_size].argmin()] for same_size in by_size]
     trainer_rows = np.array([index for index in order if np.isfinite(seconds[index])], int)
     engine_rows = best_engine[trainer_rows]
     if not trainer_rows.size:
         return None
     values = {name: np.asarray(value, np.float64)[engine_rows, trainer_rows] for name, value in step._asdict().items()}
-    labels = {
-        f"training_{name}": columns[name][trainer_rows] for name in (*_TRAIN_LABELS, "software") if name in columns
-    }
-    options = _stage_options(demand, {name: values[trainer_rows] for name, values in columns.items()})
-    labels["training_stage_options"] = np.array([option or "" for option in options])
-    labels |= {
-        f"rollout_{name}": engine_columns[name][engine_rows]
-        for name in (*_ROLLOUT_LABELS, "software")
-        if name in engine_columns
-    }
-    counts = {
-        "mode": np.full(trainer_rows.size, mode),
-        "training_devices": columns["n_devices"][trainer_rows],
-        "rollout_devices": replicas[engine_rows, trainer_rows] * replica_devices[engine_rows],
-        "rollout_replicas": replicas[engine_rows, trainer_rows],
-    }
-    return _point_variables(demand, values, counts | labels, columns["cost_per_device_hour"][trainer_rows])
+    columns, engine_columns = _at(columns, trainer_rows), _at(engine_columns, engine_rows)
+    n_replicas = replicas[engine_rows, trainer_rows]
+    counts = {"mode": np.full(trainer_rows.size, mode), "training_devices": columns["n_devices"]}
+    counts |= {"rollout_devices": n_replicas * replica_devices[engine_rows], "rollout_replicas": n_replicas}
+    labels = {f"training_{name}": columns[name] for name in (*_TRAIN_LABELS, "software") if name in columns}
+    labels["training_stage_options"] = np.array([option or "" for option in _stage_options(demand, columns)])
+    of_engine = (name for name in (*_ROLLOUT_LABELS, "software") if name in engine_columns)
+    labels |= {f"rollout_{name}": engine_columns[name] for name in of_engine}
+    return _point_variables(demand, values, counts | labels, columns["cost_per_device_hour"])
+
+
+def _at(columns: _Columns, rows: np.ndarray) -> _Columns:
+    """Return the columns of designs at indices."""
+    return {name: values[rows] for name, values in columns.items()}
 
 
 def _rollout_times(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batches: int) -> np.ndarray:
@@ -338,19 +316,13 @@ def _rollout_times(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batche
     total = float(batches * demand.answers)
     replica_counts, inverse = np.unique(replicas, return_inverse=True)
     answers = answer_lengths(float(demand.output_tokens), float(demand.length_spread), float(demand.most_tokens))
-    seconds = rollout_time(
-        engine.designs,
-        max_sequences,
-        total / np.maximum(replica_counts, 1.0) / ranks[:, None],
-        answers,
-        demand.prompt_tokens,
-        float(demand.samples),
-        total,
-    )
+    answers_of_rank = total / np.maximum(replica_counts, 1.0) / ranks[:, None]
+    prompt, samples = demand.prompt_tokens, float(demand.samples)
+    seconds = rollout_time(engine.designs, max_sequences, answers_of_rank, answers, prompt, samples, total)
     return np.take_along_axis(seconds, inverse.reshape(replicas.shape), 1) / batches
 
 
-def _trainer_times(demand: RlDemand, columns: dict[str, np.ndarray], designs: list[Any]) -> tuple[Any, Any, Any]:
+def _trainer_times(demand: RlDemand, columns: _Columns, designs: list[Any]) -> tuple[Any, Any, Any]:
     """Return seconds [trainer] of log-probabilities, of a critic with its state's moves, and of training."""
     steps = demand.tokens / (columns["tokens_per_second"] * columns["step_time"])
     update, forward = steps * columns["step_time"], steps * forward_time(designs)
@@ -359,15 +331,15 @@ def _trainer_times(demand: RlDemand, columns: dict[str, np.ndarray], designs: li
     return log_probs, critic + swapped, update
 
 
-def _state_bytes(columns: dict[str, np.ndarray]) -> np.ndarray:
+def _state_bytes(columns: _Columns) -> np.ndarray:
     """Return bytes [trainer] of weights and optimiser state of the most loaded device."""
     return columns["peak_memory_weights"] + columns["peak_memory_optimizer"] + columns["peak_memory_embedding_and_head"]
 
 
 def _transfer_times(
     demand: RlDemand,
-    columns: dict[str, np.ndarray],
-    engine_columns: dict[str, np.ndarray],
+    columns: _Columns,
+    engine_columns: _Columns,
     system: Any,
     colocated: bool,
 ) -> tuple[Any, Any]:
@@ -379,9 +351,8 @@ def _transfer_times(
     copy_is_near = colocated & (columns.get("pp", np.ones(1)) == 1) & (columns.get("tp", np.ones(1)) <= domain)
     is_in_domain = copy_is_near | (demand.devices <= domain)
     bandwidth = np.where(is_in_domain, float(system.scale_up.bandwidth), float(system.scale_out.bandwidth))
-    bytes_and_links: tuple[Any, ...] = np.broadcast_arrays(
-        shard, 2.0 * columns["parameters"], columns["n_devices"], bandwidth
-    )
+    sizes = shard, 2.0 * columns["parameters"], columns["n_devices"], bandwidth
+    bytes_and_links: tuple[Any, ...] = np.broadcast_arrays(*sizes)
     state, memory = _state_bytes(columns), float(system.accelerator.memory.capacity)
     memory_needed = state + columns["peak_memory_gradients"] + engine_columns["peak_memory"][:, None]
     switch = np.where((memory_needed > memory) & colocated, 2.0 * state / float(system.host.bandwidth), 0.0)
@@ -389,7 +360,7 @@ def _transfer_times(
 
 
 def _point_variables(
-    demand: RlDemand, step: dict[str, np.ndarray], labels: dict[str, np.ndarray], hourly: np.ndarray
+    demand: RlDemand, step: _Columns, labels: _Columns, hourly: np.ndarray
 ) -> dict[str, PointVariable]:
     """Return labels and figures of the steps of a mode; takes ``total`` out of the seconds ``step``."""
     total = step.pop("total")

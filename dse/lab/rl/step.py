@@ -30,7 +30,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
-from dse.doors import ScalarFunction
+from dse.doors import ScalarFunction, step_time
+from dse.doors.evaluation import stages
 from dse.model import Batch
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import Design, Scalar, Serving
@@ -286,8 +287,6 @@ def forward_time(designs: list[Design]) -> np.ndarray:
 
 def _forward_pass(design: Design) -> tuple[Any, None]:
     """Return the seconds of a forward pass over the batch of a training step, and None: no static part."""
-    from dse.doors.evaluation import stages
-
     times, pp, chunks = stages(design), design.mapping.pp, design.mapping.virtual_stages
     pass_bound = jnp.where(times.awaited > 0.0, times.awaited, times.launch / (1.0 + design.workload.backward))
     layer = jnp.maximum(times.layer.forward, pass_bound)
@@ -299,13 +298,6 @@ def _forward_pass(design: Design) -> tuple[Any, None]:
     return (times.micro_batches + pp - 1.0) * stage, None
 
 
-def _step(design: Design, batch: Batch) -> tuple[Any, None]:
-    """Return the seconds of an engine step, and None: no static part."""
-    from dse.doors import step_time
-
-    return step_time(design, batch), None
-
-
 @persistent_jit()
 def _decode_steps(
     answers: AnswerLengths, prompt: Scalar, requests: Scalar, rooms: Scalar, totals: Scalar
@@ -315,5 +307,5 @@ def _decode_steps(
     return steps
 
 
-_step_seconds = ScalarFunction(_step, "rollout step")
+_step_seconds = ScalarFunction(lambda design, batch: (step_time(design, batch), None), "rollout step")
 _forward = ScalarFunction(_forward_pass, "forward pass")

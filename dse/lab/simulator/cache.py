@@ -80,8 +80,7 @@ class BlockCache:
     def keep(self, key: int, count: int) -> None:
         """End a request whose ``count`` own blocks stay, idle, as the context of a session."""
         self.used -= self._forget(key)
-        self._idle[key] = count
-        self._idle_blocks += count
+        self._set_idle(key, count)
 
     def take_with_prefix(self, prefix: int, shared: int, count: int) -> CacheHit | None:
         """Take ``count`` blocks of which the first ``shared`` are those of a prefix, and return what was reused.
@@ -106,8 +105,7 @@ class BlockCache:
             self._prefixes_in_use[prefix] = [max(blocks, hit) or shared, 1]
             return CacheHit(hit, hit or shared, seconds)
         if blocks:
-            self._idle[prefix] = blocks
-            self._idle_blocks += blocks
+            self._set_idle(prefix, blocks)
         return None
 
     def take_with_context(self, key: int, max_context: int, count: int, prefix: int, shared: int) -> CacheHit | None:
@@ -116,15 +114,13 @@ class BlockCache:
         None, and nothing is taken, where there are too few.
         """
         blocks = self._forget(key)
-        prefix_hit = (
-            self.take_with_prefix(prefix, shared, count - blocks)
-            if shared
-            else (CacheHit(0, 0, 0.0) if self.take(count - blocks) else None)
-        )
+        if shared:
+            prefix_hit = self.take_with_prefix(prefix, shared, count - blocks)
+        else:
+            prefix_hit = CacheHit(0, 0, 0.0) if self.take(count - blocks) else None
         if prefix_hit is None:
             if blocks:
-                self._idle[key] = blocks
-                self._idle_blocks += blocks
+                self._set_idle(key, blocks)
             return None
         follows_prefix = prefix_hit.hit == shared  # without its prefix a context is of no use
         hit, seconds = (blocks, 0.0) if blocks else self._loaded(key) if follows_prefix else (0, 0.0)
@@ -138,8 +134,12 @@ class BlockCache:
         entry[1] -= 1
         if not entry[1]:
             del self._prefixes_in_use[prefix]
-            self._idle[prefix] = entry[0]
-            self._idle_blocks += entry[0]
+            self._set_idle(prefix, entry[0])
+
+    def _set_idle(self, key: int, count: int) -> None:
+        """Let the blocks of a prefix or context stay, idle, until their room is needed."""
+        self._idle[key] = count
+        self._idle_blocks += count
 
     def _forget(self, key: int) -> int:
         """Remove an idle prefix or context and return the count of its blocks, which are in use from now on."""

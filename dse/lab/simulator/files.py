@@ -120,16 +120,8 @@ def _step_events(rank_index: int, record: StepRecord) -> Iterator[dict[str, Any]
     name = f"decode x {record.steps}" if not record.prompt else "mixed" if record.sequences else "prefill"
     start = round(record.start * MICROSECONDS, 3)
     work = {"sequences": record.sequences, "prompt_tokens": record.prompt, "steps": record.steps}
-    yield {
-        "ph": "X",
-        "name": name,
-        "cat": "step",
-        "pid": rank_index,
-        "tid": 0,
-        "ts": start,
-        "dur": round(record.seconds * MICROSECONDS, 3),
-        "args": work,
-    }
+    times = {"ts": start, "dur": round(record.seconds * MICROSECONDS, 3)}
+    yield {"ph": "X", "name": name, "cat": "step", "pid": rank_index, "tid": 0, **times, "args": work}
     counts = {"decoding": record.sequences, "waiting": record.waiting, "running": record.running}
     for counter, value in (counts | {"cache blocks": record.blocks}).items():
         yield {"ph": "C", "name": counter, "pid": rank_index, "ts": start, "args": {"value": value}}

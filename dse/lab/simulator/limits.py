@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from dse.doors import ScalarFunction
+from dse.doors import ScalarFunction, cache_capacity
 from dse.errors import InputError
 from dse.lab.simulator.load import RequestList
 from dse.model.serving.intake import limit_tokens_per_sequence, output_tokens_per_step
-from dse.types import Design, HostTiers, Scalar, Serving
+from dse.types import Design, HostTiers
 
 #: Tokens of a cache block (vLLM's ``block_size``).
 BLOCK = 16
@@ -72,10 +72,11 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
     bytes_per_token = (long_bytes - short_bytes) / (long_tokens - short_tokens)
     grows_with_tokens = bytes_per_token > 1e-6 * short_bytes / short_tokens
     fixed = max(short_bytes / bytes_per_token - short_tokens, 0.0) if grows_with_tokens else float(BLOCK)
+    block_bytes = bytes_per_token * BLOCK if grows_with_tokens else short_bytes
     limits = SchedulerLimits(
         chunk=chunk,
         sequences=max(int(engine.most_sequences), 1),
-        blocks=int(room_bytes / (bytes_per_token * BLOCK if grows_with_tokens else short_bytes)),
+        blocks=int(room_bytes / block_bytes),
         per_token=float(grows_with_tokens),
         fixed=fixed,
         reserved=float(serving.reserved_answer) if serving.paged else 1.0,
@@ -88,7 +89,6 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
     )
     tiers, storage = design.mapping.cache_tiers, design.system.host_tiers or HostTiers()
     if tiers is not None:
-        block_bytes = bytes_per_token * BLOCK if grows_with_tokens else short_bytes
         links = (tiers.host_cache, design.system.host.bandwidth), (tiers.disk_cache, storage.storage_read)
         limits = limits._replace(
             tiers=tuple((int(size / block_bytes), block_bytes / float(rate)) for size, rate in links if size)
@@ -105,17 +105,8 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
     return limits
 
 
-def _cache_capacity(design: Design, tokens: Scalar) -> tuple[Any, None]:
-    """Return a rank's cache and that of a sequence of ``tokens``, B, and None: no static part."""
-    from dse.doors import cache_capacity
-
-    return cache_capacity(design, tokens), None
-
-
-def _tokens_per_step(serving: Serving) -> tuple[Any, None]:
-    """Return tokens of a step that a sequence takes at least, and makes in the mean, and None: no static part."""
-    return (limit_tokens_per_sequence(serving), output_tokens_per_step(serving)), None
-
-
-_capacity = ScalarFunction(_cache_capacity, "cache capacity")
-_step_tokens = ScalarFunction(_tokens_per_step, "tokens of a step")
+#: A rank's cache and that of a sequence of some tokens, B; tokens of a step that a sequence takes at least, and makes.
+_capacity = ScalarFunction(lambda design, tokens: (cache_capacity(design, tokens), None), "cache capacity")
+_step_tokens = ScalarFunction(
+    lambda serving: ((limit_tokens_per_sequence(serving), output_tokens_per_step(serving)), None), "tokens of a step"
+)

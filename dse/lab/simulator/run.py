@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dse.doors import ScalarFunction
+from dse.doors.serving import coupled_ranks
 from dse.errors import InputError
 from dse.lab.simulator.limits import SchedulerLimits, scheduler_limits
 from dse.lab.simulator.load import Floats, Integers, RequestList, draw_requests
@@ -67,10 +68,8 @@ def simulate(
     """
     design_requests, ranks = design.workload.requests, max(int(design.mapping.dp), 1)
     assert design_requests is not None, "complete the design before"
-    is_trace, is_closed = (
-        requests is not None,
-        requests is None and bool(design_requests.load == float(Load.concurrency)),
-    )
+    is_trace = requests is not None
+    is_closed = not is_trace and bool(design_requests.load == float(Load.concurrency))
     if not is_trace and Load(int(design_requests.load)) not in _LOADS:
         got, allowed = f"load={choice_name(Load(int(design_requests.load)))}", ", ".join(map(choice_name, _LOADS))
         raise InputError("load of a simulation", got, allowed, "set load=concurrency, or give a trace")
@@ -94,26 +93,14 @@ def simulate(
         schedulers.append(Scheduler(limits, table, rank_requests, n_in_flight, keep))
     coupled, expert_share = map(float, _coupling(design)[0])
     n_meeting = round(coupled)
-    results = (
-        [
-            result
-            for first in range(0, len(schedulers), n_meeting)
-            for result in run_together(schedulers[first : first + n_meeting], expert_share)
-        ]
-        if n_meeting > 1
-        else [scheduler.run() for scheduler in schedulers]
-    )
-    span = (
-        None
-        if is_trace or design_requests.load == float(Load.offline)
-        else _span(results, max(map(_in_flight_or_zero, in_flight)))
-    )
+    if n_meeting > 1:
+        meetings = (schedulers[first : first + n_meeting] for first in range(0, len(schedulers), n_meeting))
+        results = [result for ranks_meeting in meetings for result in run_together(ranks_meeting, expert_share)]
+    else:
+        results = [scheduler.run() for scheduler in schedulers]
+    counts_all = is_trace or design_requests.load == float(Load.offline)
+    span = None if counts_all else _span(results, max(n or 0 for n in in_flight))
     return Simulation(results, limits, indices_by_rank, span, is_open=not is_closed)
-
-
-def _in_flight_or_zero(n_in_flight: int | None) -> int:
-    """Return the count of requests in flight, 0 for None."""
-    return n_in_flight or 0
 
 
 def _in_flight(requests: Requests, ranks: int) -> list[int | None]:
@@ -134,11 +121,8 @@ def _request_indices(requests: RequestList, ranks: int, seed: int, in_turn: bool
 
 def _in_steady_state(requests: RequestList, n_in_flight: int, seed: int) -> RequestList:
     """Return requests of which the first ones are in flight at time 0, with a uniform rest of their answers."""
-    share, answer, arrival = (
-        np.random.default_rng([seed, 2]).random(requests.size),
-        requests.answer.copy(),
-        requests.arrival.copy(),
-    )
+    share = np.random.default_rng([seed, 2]).random(requests.size)
+    answer, arrival = requests.answer.copy(), requests.arrival.copy()
     answer[:n_in_flight], arrival[:n_in_flight] = np.ceil(share[:n_in_flight] * answer[:n_in_flight]), 0.0
     return requests._replace(answer=answer, arrival=arrival)
 
@@ -194,21 +178,12 @@ def _step(due: Sequence[tuple[Scheduler, PlannedSteps]], ranks: int, expert_shar
     step_seconds = [work.seconds(count) for work in works]
     decode_seconds = min(step_seconds) if any(work.pieces for work in works) else 0.0
     slowest, idle = max(step_seconds), ranks - len(step_seconds)
-    mean = (
-        (math.fsum(step_seconds) + idle * decode_seconds) / ranks
-        if decode_seconds
-        else math.fsum(step_seconds) / len(step_seconds)
-    )
+    waiting = idle if decode_seconds else 0
+    mean = (math.fsum(step_seconds) + waiting * decode_seconds) / (len(step_seconds) + waiting)
     seconds = (1.0 - expert_share) * slowest + expert_share * mean
     for rank, work in due:
         rank.apply(work, count, seconds)
 
 
-def _coupled_ranks(design: Design) -> tuple[Any, None]:
-    """Return the ranks that meet in the experts and the share of experts in a prompt, and None: no static part."""
-    from dse.doors.serving import coupled_ranks
-
-    return coupled_ranks(design), None
-
-
-_coupling = ScalarFunction(_coupled_ranks, "coupled ranks")
+#: Ranks of a design that meet in the experts, and the share of experts in a prompt.
+_coupling = ScalarFunction(lambda design: (coupled_ranks(design), None), "coupled ranks")

@@ -197,14 +197,11 @@ class Scheduler:
         cache_hit = None
         if self.keys:
             context_blocks = max((progress.prompt - 1) // BLOCK - shared_blocks, 0)
-            cache_hit = self.cache.take_with_context(
-                self.keys[i], context_blocks, blocks, self.prefix[i], shared_blocks
-            )
+            context = self.keys[i], context_blocks
+            cache_hit = self.cache.take_with_context(*context, blocks, self.prefix[i], shared_blocks)
         elif shared_blocks:
             cache_hit = self.cache.take_with_prefix(self.prefix[i], shared_blocks, blocks)
-        if cache_hit is None and not (
-            shared_blocks and self.running
-        ):  # alone it may evict even its own prefix, where longer
+        if cache_hit is None and not (shared_blocks and self.running):  # alone it may evict even its own prefix
             cache_hit = CacheHit(0, 0, 0.0) if self.cache.take(blocks) else None
         if cache_hit is None:
             return False
@@ -307,9 +304,8 @@ class Scheduler:
         prompt = sum(tokens for _, tokens in pieces)
         reach = sum(tokens * (self.progress[i].tokens_done + 0.5 * tokens) for i, tokens in pieces) / prompt
         sequences = self.decoding if self.limits.mixed else 0
-        return PlannedSteps(
-            self.table.mixed(sequences, self._context(), prompt, reach), 0.0, 1, sequences, prompt, pieces
-        )
+        seconds = self.table.mixed(sequences, self._context(), prompt, reach)
+        return PlannedSteps(seconds, 0.0, 1, sequences, prompt, pieces)
 
     def apply(self, work: PlannedSteps, count: int, seconds: float) -> None:
         """Do ``count`` steps of planned work, in ``seconds`` for all of them."""
@@ -339,9 +335,8 @@ class Scheduler:
         if limits.per_token:
             n_blocks = max(n_blocks, limits.blocks_of(progress.prompt + limits.reserved * (progress.answer + 1)))
             last = math.ceil((base + steps * limits.speed) / BLOCK)
-            progress.growth_steps = self.decode_step + (
-                (np.arange(n_blocks, last) * BLOCK - base) // limits.speed
-            ).astype(np.int64)
+            steps_to_block = (np.arange(n_blocks, last) * BLOCK - base) // limits.speed
+            progress.growth_steps = self.decode_step + steps_to_block.astype(np.int64)
             np.add.at(self.blocks_by_step, progress.growth_steps - self.first_step, 1)
 
     def _decode(self) -> PlannedSteps:
@@ -352,22 +347,17 @@ class Scheduler:
         if self.waiting and (turn := self.steps % limits.admission_steps):
             count = min(count, limits.admission_steps - turn)
         context = self._context()
-        count = min(
-            count,
-            max(math.ceil((self.table.knot(context) - context) / limits.speed), 1)
-            if context < self.table.contexts[-1]
-            else count,
-        )
+        if context < self.table.contexts[-1]:
+            count = min(count, max(math.ceil((self.table.knot(context) - context) / limits.speed), 1))
         if count > (available_steps := self._steps_with_blocks(count)):
             if not available_steps:
                 self._preempt()
                 return PlannedSteps(0.0, 0.0, 0, 0, 0, [])
             count = available_steps
-        first_seconds = self.table.decode(self.decoding, context)
-        last_seconds = (
-            self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first_seconds
-        )
-        slope = (last_seconds - first_seconds) / max(count - 1, 1)
+        first_seconds, slope = self.table.decode(self.decoding, context), 0.0
+        if count > 1:
+            last_seconds = self.table.decode(self.decoding, context + (count - 1) * limits.speed)
+            slope = (last_seconds - first_seconds) / (count - 1)
         event_times = [self.loading_heap[0][0]] if self.loading_heap else []
         if self.arrival_heap and not self.waiting and len(self.running) < limits.sequences:
             event_times.append(self.arrival_heap[0][0])
@@ -379,11 +369,7 @@ class Scheduler:
         """Return the count of decode steps, at most ``count``, that the cache has blocks for."""
         index = self.decode_step - self.first_step
         cumulative_blocks = self.blocks_by_step[index : index + count].cumsum()
-        return (
-            count
-            if cumulative_blocks[-1] <= self.cache.room
-            else int(np.searchsorted(cumulative_blocks, self.cache.room, side="right"))
-        )
+        return int(np.searchsorted(cumulative_blocks, self.cache.room, side="right"))
 
     def _context(self) -> float:
         """Return the mean count of cached tokens of decoding sequences, 0 without any."""

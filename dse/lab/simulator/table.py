@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dse.doors import ScalarFunction
+from dse.doors import ScalarFunction, step_time
 from dse.model import Batch
 from dse.types import Design
 
@@ -106,11 +106,5 @@ def _axis(largest: int, first: int) -> list[float]:
     return sorted(knots)
 
 
-def _step(design: Design, batch: Batch) -> tuple[Any, None]:
-    """Return the seconds of an engine step, and None: no static part."""
-    from dse.doors import step_time
-
-    return step_time(design, batch), None
-
-
-_seconds = ScalarFunction(_step, "engine step")
+#: Seconds of an engine step of a design and a batch.
+_seconds = ScalarFunction(lambda design, batch: (step_time(design, batch), None), "engine step")

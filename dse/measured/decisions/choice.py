@@ -19,7 +19,7 @@ from dse.doors import ScalarFunction, Study
 from dse.measured.decisions.scenarios import Scenario, add_base, apply_scenario
 from dse.measured.prediction import evaluate_many, group_by_structure
 from dse.measured.uncertainty.intervals import has_interval
-from dse.measured.uncertainty.parts import MetricInterval, interval, quantile
+from dse.measured.uncertainty.parts import MetricInterval, interval, quantile, weighted_quantile
 from dse.measured.uncertainty.posterior import DRAWS, Choice, Posterior, posterior, posteriors
 from dse.sweep.results.summary import named_designs
 from dse.types import Design, Scalar
@@ -124,9 +124,8 @@ def decide(
     designs, sign = [choice.design for choice in choices], -1.0 if higher_is_better else 1.0
     metrics = evaluate_many(designs, study)
     all_scenarios = add_base(scenarios)
-    weights = np.array([scenario.weight for scenario in all_scenarios]) / sum(
-        scenario.weight for scenario in all_scenarios
-    )
+    weights = np.array([scenario.weight for scenario in all_scenarios])
+    weights = weights / weights.sum()
     values = np.array([_scenario_values(scenario, designs, metrics, metric, study) for scenario in all_scenarios])
     metric_posterior = metric_posterior or posterior(choices, metric, study)
     errors, deviations = metric_posterior.draws() - metric_posterior.logs[:, None], metric_posterior.deviations
@@ -146,34 +145,20 @@ def decide(
     better = np.array([(loss[:, i : i + 1] < loss).mean(axis=2).T @ feasible_weights for i in range(len(choices))])
     wins = np.bincount(loss.argmin(axis=1).reshape(-1), np.repeat(feasible_weights / DRAWS, DRAWS), len(choices))
     regrets = regret.transpose(1, 0, 2).reshape(len(choices), -1)
-    expected_regret, regret_90 = (
-        np.expm1(regrets @ draw_weights),
-        np.expm1([_weighted_quantile(design_regrets, draw_weights, 0.9) for design_regrets in regrets]),
-    )
+    regret_90 = np.expm1([weighted_quantile(design_regrets, draw_weights, 0.9) for design_regrets in regrets])
     width_factors = np.exp(quantile() * deviations)
-    base_values = values[0]
     can_run = (np.asarray(metrics["infeasible_reason"], int) & ~int(study.memory_reasons)) == 0
-    columns = (
-        base_values,
-        base_values / width_factors,
-        base_values * width_factors,
-        wins,
-        _fits_probabilities(choices, metrics, study),
-        can_run,
-        expected_regret,
-        regret_90,
-    )
+    bounds = values[0], values[0] / width_factors, values[0] * width_factors
+    fits = _fits_probabilities(choices, metrics, study)
+    columns = (*bounds, wins, fits, can_run, np.expm1(regrets @ draw_weights), regret_90)
     verdicts = [
         Verdict(choice.name, *(scalar.item() for scalar in scalars))
-        for choice, scalars in zip(choices, zip(*columns, strict=True), strict=True)
+        for choice, *scalars in zip(choices, *columns, strict=True)
     ]
     order = np.argsort(means[0])
     outcomes = [
         ScenarioOutcome(
-            scenario.name,
-            float(share),
-            *_scenario_best(choices, mean, int(order[0])),
-            [float(value) for value in scenario_values],
+            scenario.name, float(share), *_scenario_best(choices, mean, int(order[0])), scenario_values.tolist()
         )
         for scenario, share, mean, scenario_values in zip(all_scenarios, weights, means, values, strict=True)
     ]
@@ -213,26 +198,15 @@ def _scenario_values(
     return np.where(is_forbidden, np.nan, scenario_metrics[metric])
 
 
-def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-    """Return the least of the values that ``share`` of the weight does not exceed."""
-    order = np.argsort(values)
-    cumulative = np.cumsum(weights[order])
-    return float(values[order][min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(order) - 1)])
-
-
 def _tied_in_expected_regret(choices: Sequence[Choice], regrets: np.ndarray, draw_weights: np.ndarray) -> list[str]:
     """Return names of further designs whose expected log regret is within two standard errors of the least."""
-    expected = regrets @ draw_weights
+    expected, names = regrets @ draw_weights, []
     best_index = int(expected.argmin())
-    if not math.isfinite(expected[best_index]):
-        return []
-    names = []
-    for i in range(len(choices)):
-        if i == best_index or not math.isfinite(expected[i]):
-            continue
+    for i in map(int, np.flatnonzero(np.isfinite(expected))):
         difference = regrets[i] - regrets[best_index]
         error = math.sqrt(max(float(difference**2 @ draw_weights) - float(difference @ draw_weights) ** 2, 0.0) / DRAWS)
-        names += [choices[i].name] if expected[i] - expected[best_index] <= 2.0 * error else []
+        if i != best_index and expected[i] - expected[best_index] <= 2.0 * error:
+            names.append(choices[i].name)
     return names
 
 
@@ -243,15 +217,13 @@ def _tied_in_regret_90(
     best_index, error = int(regret_90.argmin()), math.sqrt(0.9 * 0.1 / DRAWS)
     if not math.isfinite(regret_90[best_index]):
         return []
-    threshold = max(
-        regret_90[best_index] + digit, np.expm1(_weighted_quantile(regrets[best_index], draw_weights, 0.9 + error))
-    )
-    indices = (i for i in range(len(choices)) if i != best_index)
-    return [
-        choices[i].name
-        for i in indices
-        if np.expm1(_weighted_quantile(regrets[i], draw_weights, 0.9 - error)) < threshold
-    ]
+
+    def regret_at(i: int, share: float) -> float:
+        return float(np.expm1(weighted_quantile(regrets[i], draw_weights, share)))
+
+    threshold = max(regret_90[best_index] + digit, regret_at(best_index, 0.9 + error))
+    others = (i for i in range(len(choices)) if i != best_index)
+    return [choices[i].name for i in others if regret_at(i, 0.9 - error) < threshold]
 
 
 def _fits_probabilities(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], study: Study) -> np.ndarray:
@@ -293,13 +265,9 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     choices = named_choices(grid, index)
     if not all(choice.stack for choice in choices):
         return {}
-    name_groups = (
-        (goal.expression.text for goal in grid.spec.objectives),
-        study.totals,
-        study.front_axes or (),
-        study.main_metrics,
-    )
-    names = dict.fromkeys(name for group in name_groups for name in group if name in grid.spec.metrics)
+    goals = (goal.expression.text for goal in grid.spec.objectives)
+    shown = dict.fromkeys([*goals, *study.totals, *(study.front_axes or ()), *study.main_metrics])
+    names = [name for name in shown if name in grid.spec.metrics]
     posterior_by_metric = posteriors(choices, [name for name in names if has_interval(name, study)], study)
     variables = dict(_interval_ends(_intervals(posterior_by_metric), study))
     metric = objective.expression.text
@@ -314,13 +282,8 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     }
     if "fits_probability" not in grid.spec.metrics:
         long_names |= {"fits_probability": "probability that peak memory fits"}
-    return variables | {
-        name: (
-            np.array([getattr(verdict, name) for verdict in verdicts], np.float32),
-            {"units": "1", "long_name": text},
-        )
-        for name, text in long_names.items()
-    }
+    values = {name: np.array([getattr(verdict, name) for verdict in verdicts], np.float32) for name in long_names}
+    return variables | {name: (values[name], {"units": "1", "long_name": text}) for name, text in long_names.items()}
 
 
 def named_choices(grid: Any, index: Iterable[int]) -> list[Choice]:
@@ -366,8 +329,6 @@ def intervals_of(
 
 def _intervals(posterior_by_metric: Mapping[str, Posterior]) -> dict[str, list[MetricInterval | None]]:
     """Return metric → 80 % interval of each design, None without; metrics without any interval are left out."""
-    intervals: dict[str, list[MetricInterval | None]] = {}
-    for name, metric_posterior in posterior_by_metric.items():
-        pairs = zip(np.exp(metric_posterior.logs), metric_posterior.deviations, strict=True)
-        intervals[name] = [interval(float(value), {"all": float(width)}) for value, width in pairs]
+    pairs = {name: zip(np.exp(p.logs), p.deviations, strict=True) for name, p in posterior_by_metric.items()}
+    intervals = {name: [interval(float(v), {"all": float(d)}) for v, d in each] for name, each in pairs.items()}
     return {name: ends for name, ends in intervals.items() if any(ends)}

@@ -56,7 +56,7 @@ def plan_intervals(
     """
     choice = choice_of(workload, accelerator, software, kind, n_devices, **settings)
     intervals = intervals_of([choice], list(values), STUDIES[kind])
-    return {name: _plan_interval(ends[0], values[name]) for name, ends in intervals.items() if ends[0]}
+    return _plan_intervals(intervals, [values])[0]
 
 
 def fleet_intervals(fleets: Sequence[Fleet], demand: ServiceDemand) -> list[dict[str, PlanInterval]]:
@@ -73,18 +73,8 @@ def fleet_intervals(fleets: Sequence[Fleet], demand: ServiceDemand) -> list[dict
     designs = [_worker(fleet.workers[end], fleet, demand) for fleet in fleets for end in (0, -1)]
     intervals = intervals_of(designs, [first, token, "cost_per_device_hour"], STUDIES["serving"]) if fleets else {}
     ends = {name: pairs[0 if name == first else 1 :: 2] for name, pairs in intervals.items()}
-    return [
-        {
-            name: _plan_interval(ends[name][index], value)
-            for name, value in (
-                (first, fleet.first_token),
-                (token, fleet.token),
-                ("cost_per_device_hour", fleet.hourly),
-            )
-            if name in ends and ends[name][index]
-        }
-        for index, fleet in enumerate(fleets)
-    ]
+    values = [{first: f.first_token, token: f.token, "cost_per_device_hour": f.hourly} for f in fleets]
+    return _plan_intervals(ends, values)
 
 
 def cluster_intervals(clusters: Sequence[Cluster], demand: RunDemand) -> list[dict[str, PlanInterval]]:
@@ -108,30 +98,17 @@ def cluster_intervals(clusters: Sequence[Cluster], demand: RunDemand) -> list[di
         )
         for cluster in clusters
     ]
-    metrics = ["run_time_with_failures", "cost_per_run"]
-    intervals = intervals_of(designs, metrics, STUDIES["training"]) if designs else {}
-    return [
-        {
-            name: _plan_interval(intervals[name][index], value)
-            for name, value in zip(metrics, (cluster.seconds, cluster.cost), strict=True)
-            if name in intervals and intervals[name][index]
-        }
-        for index, cluster in enumerate(clusters)
-    ]
+    values = [{"run_time_with_failures": cluster.seconds, "cost_per_run": cluster.cost} for cluster in clusters]
+    return _plan_intervals(intervals_of(designs, list(values[0]), STUDIES["training"]) if values else {}, values)
 
 
 def cheapest_probabilities(fleets: Sequence[Fleet], demand: ServiceDemand) -> list[float]:
     """Return for each fleet the probability to be the cheapest, its workers as many as its throughput requires."""
-    plans = [
-        [
-            (
-                _worker(workers, fleet, demand, at_rate=False),
-                fleet.hourly * workers.number * workers.devices / fleet.devices,
-            )
-            for workers in fleet.workers
-        ]
-        for fleet in fleets
-    ]
+
+    def cost(workers: WorkerGroup, fleet: Fleet) -> float:
+        return fleet.hourly * workers.number * workers.devices / fleet.devices
+
+    plans = [[(_worker(w, fleet, demand, at_rate=False), cost(w, fleet)) for w in fleet.workers] for fleet in fleets]
     return least_cost_probabilities(plans, "cost_per_token", "serving")
 
 
@@ -170,8 +147,19 @@ def least_cost_probabilities(plans: Sequence[Sequence[tuple[Choice, float]]], me
     return [float(share) for share in np.bincount(costs.argmin(axis=0), minlength=len(plans)) / costs.shape[1]]
 
 
-def _plan_interval(ends: MetricInterval | None, value: float) -> PlanInterval:
-    """Return the interval around ``value`` with the relative width of the interval ``ends``."""
-    assert ends is not None, "a metric with an interval"
-    factor = math.sqrt(ends.high / ends.low)
-    return PlanInterval(value / factor, value * factor, math.log(factor) / quantile())
+def _plan_intervals(
+    intervals: Mapping[str, Sequence[MetricInterval | None]], values: Sequence[Mapping[str, float]]
+) -> list[dict[str, PlanInterval]]:
+    """Return of each plan metric → interval around its value, as wide, relatively, as that of its design.
+
+    Args:
+        intervals: metric → interval of each design, None where it has none.
+        values: of each plan metric → value as planned.
+    """
+    plans: list[dict[str, PlanInterval]] = [{} for _ in values]
+    for index, plan in enumerate(values):
+        for name, value in plan.items():
+            if name in intervals and (ends := intervals[name][index]) is not None:
+                factor = math.sqrt(ends.high / ends.low)
+                plans[index][name] = PlanInterval(value / factor, value * factor, math.log(factor) / quantile())
+    return plans

@@ -12,6 +12,7 @@ confidence of a value; one that the user has stated has none.
 from __future__ import annotations
 
 import dataclasses
+from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from dse.designs import all_leaves, catalog, leaf, replace
 from dse.designs.catalog.load import parse
 from dse.designs.records import MANUFACTURE
 from dse.doors import Study
-from dse.measured.prediction import evaluate_batch, evaluate_many, group_by_structure
+from dse.measured.prediction import evaluate_many
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.distance import Levels
 from dse.types import Design, Emissions, Load, Manufacture, Prices, Reliability
@@ -75,11 +76,8 @@ def add_money_records(design: Design, study: Study, device_price: float | None =
         reliability=system.reliability or (Reliability() if is_training else None),
     )
     full_design = dataclasses.replace(design, system=full_system)
-    return (
-        full_design
-        if device_price is None or accelerator.chip is not None
-        else replace(full_design, {DEVICE: np.float32(device_price)})
-    )
+    has_price = device_price is not None and accelerator.chip is None
+    return replace(full_design, {DEVICE: np.float32(device_price)}) if has_price else full_design
 
 
 def price_spreads(design: Design, kind: str, accelerator: str, fixed_paths: Collection[str] = ()) -> dict[str, float]:
@@ -102,11 +100,8 @@ def price_spreads(design: Design, kind: str, accelerator: str, fixed_paths: Coll
             or not float(leaf(design, path) if _has_record(design, path) else 0.0)
         ):
             continue
-        spread_by_path[path] = (
-            _device_price_spread(table, accelerator)
-            if path == DEVICE
-            else float(table["confidence"][_confidence(leaf_info)])
-        )
+        confidence = float(table["confidence"][_confidence(leaf_info)])
+        spread_by_path[path] = _device_price_spread(table, accelerator) if path == DEVICE else confidence
     if kind == "prices" and design.system.accelerator.chip is not None and MARGIN not in fixed_paths:
         margin = float(leaf(design, MARGIN))  # of 1 - margin, as far as the rule is off accelerators that are sold
         spread_by_path[MARGIN] = float(table["device"]["dies"]) * (1.0 - margin) / margin
@@ -165,30 +160,19 @@ def price_sensitivities(
         {kind: price_spreads(design, kind, chip, fixed) for kind in kinds}
         for design, chip, fixed in zip(full_designs, accelerators, fixed_paths or [()] * len(full_designs), strict=True)
     ]
-    uncertainties = [
-        uncertainty.Uncertainty({k: deviation for part in kind_spreads.values() for k, deviation in part.items()}, 0.0)
-        for kind_spreads in spreads_by_design
-    ]
-    paths = list(dict.fromkeys(path for combined in uncertainties for path in combined.spreads))
-    sensitivities: list[dict[str, PriceSensitivity]] = [{} for _ in designs]
-    for indices, batch in group_by_structure(full_designs):
-        values = evaluate_batch(
-            uncertainty.perturbed_copies(batch, [uncertainties[index] for index in indices], paths), study
+    all_spreads = [dict(ChainMap(*kind_spreads.values())) for kind_spreads in spreads_by_design]
+    perturbations = uncertainty.perturb(full_designs, all_spreads, study)
+    slopes = {name: perturbations.slopes(name) for name in metric_names}
+
+    def sensitivity(name: str, index: int) -> PriceSensitivity:
+        """Return the sensitivity of a metric of a design."""
+        spreads, energy_path = spreads_by_design[index][METRICS[name]], _ENERGY.get(METRICS[name], "")
+        prices = {path: float(slopes[name][path][index]) for path in spreads if slopes[name][path][index]}
+        return PriceSensitivity(
+            prices, abs(prices[energy_path] / spreads[energy_path]) if energy_path in prices else 0.0
         )
-        for name in metric_names:
-            logs = np.log(np.asarray(getattr(values, name), float)).reshape(len(indices), 1 + 2 * len(paths))
-            log_changes = (logs[:, 1::2] - logs[:, 2::2]) / 2.0
-            for row, index in enumerate(indices):
-                metric_spreads = spreads_by_design[index][METRICS[name]]
-                prices = {
-                    p: float(log_changes[row, column])
-                    for column, p in enumerate(paths)
-                    if p in metric_spreads and log_changes[row, column]
-                }
-                energy_path = _ENERGY.get(METRICS[name], "")
-                energy = prices[energy_path] / metric_spreads[energy_path] if energy_path in prices else 0.0
-                sensitivities[index][name] = PriceSensitivity(prices, abs(energy))
-    return sensitivities
+
+    return [{name: sensitivity(name, index) for name in metric_names} for index in range(len(designs))]
 
 
 def part_name(path: str, metric: str) -> str:
@@ -203,17 +187,18 @@ def time_and_energy_parts(
 
     Of a rate of requests that is given, what is served does not vary with time.
     """
+
+    def parts(name: str) -> dict[str, float]:
+        """Return the parts of another metric's error."""
+        return uncertainty.parts_of(name, design, stack, levels, study)
+
     if not study.residuals:
-        step_parts = (
-            uncertainty.parts_of("step_time", design, stack, levels, study) if metric in _TIME_DEPENDENT else {}
-        )
-        board_parts = uncertainty.parts_of("energy_per_step", design, stack, levels, study)
-        return step_parts | ({"board": sensitivity.energy * board_parts["board"]} if sensitivity.energy else {})
+        board = sensitivity.energy * parts("energy_per_step")["board"]
+        return (parts("step_time") if metric in _TIME_DEPENDENT else {}) | ({"board": board} if board else {})
     requests = design.workload.requests
     is_open = requests is not None and float(requests.load) == float(Load.rate)
     time_elasticity = 0.0 if metric not in _TIME_DEPENDENT or is_open else 1.0 - sensitivity.energy
-    rate_parts = uncertainty.parts_of(study.rate, design, stack, levels, study)
-    energy_parts = uncertainty.parts_of(study.energy, design, stack, levels, study)
+    rate_parts, energy_parts = parts(study.rate), parts(study.energy)
     return {
         name: time_elasticity * rate_parts.get(name, 0.0) + sensitivity.energy * energy_parts.get(name, 0.0)
         for name in {**rate_parts, **energy_parts}

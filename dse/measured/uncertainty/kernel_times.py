@@ -12,8 +12,7 @@ import numpy as np
 from dse.doors import ScalarFunction
 from dse.measured.prediction import group_by_structure
 from dse.measured.uncertainty import parts as uncertainty
-from dse.measured.uncertainty.parts import Uncertainty
-from dse.measured.uncertainty.spreads import Spreads, total_deviation
+from dse.measured.uncertainty.spreads import Spreads, total_deviations
 from dse.model import Route, generated
 from dse.model.links import reach_in
 from dse.model.machine import collectives
@@ -99,7 +98,7 @@ def perturbed_times(
         kernels: what is timed, in s.
     """
     ((_, batch),) = group_by_structure([base])
-    widths = Uncertainty({path: total_deviation(factors) for path, factors in spreads.items()}, 0.0)
+    widths = total_deviations(spreads)
     copies = jax.tree.map(lambda leaf: leaf[:, None], uncertainty.perturbed_copies(batch, [widths], list(spreads)))
     seconds = np.zeros((1 + 2 * len(spreads), len(kernels)))  # [copies, kernels]
     columns_by_program: dict[ScalarFunction, list[int]] = {}
@@ -115,6 +114,6 @@ def perturbed_times(
     for path, slope in zip(spreads, (logs[1::2] - logs[2::2]) / 2.0, strict=True):
         for factor in spreads[path]:
             change_by_factor[factor.key] = (
-                change_by_factor.get(factor.key, 0.0) + slope * factor.deviation / widths.spreads[path]
+                change_by_factor.get(factor.key, 0.0) + slope * factor.deviation / widths[path]
             )
     return logs[0], change_by_factor

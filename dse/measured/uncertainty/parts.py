@@ -14,7 +14,6 @@ Widths are set so that the intervals cover this share of measured rows left out 
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -23,8 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.designs import all_leaves, catalog, leaf, replace
-from dse.designs.leaves import leaves
+from dse.designs import all_leaves, leaf, replace
 from dse.doors import TRAINING, Study
 from dse.measured.uncertainty import distance
 from dse.measured.uncertainty.distance import Levels
@@ -35,32 +33,11 @@ from dse.types.trees import tree_map
 COVERAGE = 0.8
 
 
-class Uncertainty(NamedTuple):
-    """Spreads of a stack's parameters, and what they leave open of the step time."""
-
-    spreads: dict[str, float]  #: full leaf path → standard deviation of the logarithm
-    residual: float  #: standard deviation of what no parameter explains
-
-
 class MetricInterval(NamedTuple):
     """Lower and upper bound of a metric."""
 
     low: float
     high: float
-
-
-def uncertainty_of(software: str, levels: Levels = ()) -> Uncertainty:
-    """Return the spreads and the residual of log step times with a stack, by its current file, at some levels."""
-    entry = catalog.entry("software", software)
-    paths = _software_leaves()
-    spreads = {paths[name]: value.spread for name, value in entry.values.items() if value.spread and name in paths}
-    return Uncertainty(spreads, math.hypot(*distance.parts("step", software, levels).values()))
-
-
-@functools.cache
-def _software_leaves() -> dict[str, str]:
-    """Return name of a leaf of the software → its path."""
-    return {path.rpartition(".")[2]: path for path in leaves() if path.startswith("software.")}
 
 
 def quantile(share: float = COVERAGE) -> float:
@@ -72,22 +49,11 @@ def quantile(share: float = COVERAGE) -> float:
     return NormalDist().inv_cdf(0.5 + 0.5 * share)
 
 
-def deviations(designs: Sequence[Design], uncertainties: Sequence[Uncertainty]) -> np.ndarray:
-    """Return the standard deviation of each design's log step time by its stack's parameters [designs]."""
-    changes = perturb(designs, uncertainties).log_changes("step_time").values()
-    return np.sqrt(sum((change.slope**2 for change in changes), np.zeros(len(designs))))
-
-
-class LogChange(NamedTuple):
-    """Change of each design's log metric with a parameter a standard deviation more, and one less [designs]."""
-
-    up: np.ndarray
-    down: np.ndarray
-
-    @property
-    def slope(self) -> np.ndarray:
-        """Change by one standard deviation, to first order [designs]."""
-        return (self.up - self.down) / 2.0
+def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
+    """Return the least of the values that ``share`` of the weight does not exceed."""
+    order = np.argsort(values)
+    cumulative = np.cumsum(weights[order])
+    return float(values[order][min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(order) - 1)])
 
 
 class Perturbations(NamedTuple):
@@ -97,42 +63,54 @@ class Perturbations(NamedTuple):
     n_designs: int
     parts: list[tuple[list[int], Any]]  #: designs of one structure, and their metrics
 
-    def log_changes(self, metric: str) -> dict[str, LogChange]:
-        """Return path of a parameter → its change of a metric's logarithm; 0 where that is not finite."""
-        changes_by_path = {path: LogChange(np.zeros(self.n_designs), np.zeros(self.n_designs)) for path in self.paths}
+    def logs(self, metric: str) -> np.ndarray:
+        """Return the logarithm of a metric [designs, copies]: as it is, then by parameter a spread more and less."""
+        logs = np.zeros((self.n_designs, 1 + 2 * len(self.paths)))
         for indices, metrics in self.parts:
             with np.errstate(divide="ignore", invalid="ignore"):
-                values = np.log(np.asarray(getattr(metrics, metric), float))
-                values = np.nan_to_num(values.reshape(len(indices), 1 + 2 * len(self.paths)), posinf=0.0, neginf=0.0)
-            for column, path in enumerate(self.paths):
-                for side, changes in enumerate(changes_by_path[path]):
-                    changes[indices] = values[:, 1 + 2 * column + side] - values[:, 0]
-        return changes_by_path
+                logs[indices] = np.log(np.asarray(getattr(metrics, metric), float)).reshape(len(indices), -1)
+        return logs
+
+    def slopes(self, metric: str) -> dict[str, np.ndarray]:
+        """Return parameter → change of a metric's logarithm by a spread, first order, 0 if not finite [designs]."""
+        logs = np.nan_to_num(self.logs(metric), posinf=0.0, neginf=0.0)
+        return dict(zip(self.paths, ((logs[:, 1::2] - logs[:, 2::2]) / 2.0).T, strict=True))
+
+    def deviations(self, metric: str) -> np.ndarray:
+        """Return the standard deviation of a metric's logarithm over all parameters [designs]."""
+        return np.sqrt(sum((slope**2 for slope in self.slopes(metric).values()), np.zeros(self.n_designs)))
 
 
-def perturb(designs: Sequence[Design], uncertainties: Sequence[Uncertainty], study: Study = TRAINING) -> Perturbations:
-    """Return the metrics of every design as it is and with each parameter of its spreads a spread more and less."""
+def perturb(
+    designs: Sequence[Design], spreads: Sequence[Mapping[str, float]], study: Study = TRAINING
+) -> Perturbations:
+    """Return the metrics of every design as it is and with each parameter of its spreads a spread more and less.
+
+    Args:
+        designs: of one study.
+        spreads: of each leaf path → standard deviation of the logarithm.
+        study: the study.
+    """
     from dse.measured.prediction import evaluate_batch, group_by_structure
 
-    paths = list(dict.fromkeys(path for uncertainty in uncertainties for path in uncertainty.spreads))
+    paths = list(dict.fromkeys(path for design_spreads in spreads for path in design_spreads))
     parts = [
-        (indices, evaluate_batch(perturbed_copies(batch, [uncertainties[i] for i in indices], paths), study))
+        (indices, evaluate_batch(perturbed_copies(batch, [spreads[i] for i in indices], paths), study))
         for indices, batch in group_by_structure(designs)
     ]
     return Perturbations(paths, len(designs), parts)
 
 
-def perturbed_copies(batch: Design, uncertainties: Sequence[Uncertainty], paths: Sequence[str]) -> Design:
+def perturbed_copies(batch: Design, spreads: Sequence[Mapping[str, float]], paths: Sequence[str]) -> Design:
     """Return each design of a batch as it is, then with each parameter a spread more and a spread less.
 
     Copies of one design follow one another, 1 + 2 × paths of them; values stay up to their upper bounds.
     """
-    n_copies = 1 + 2 * len(paths)
     columns = {}
     for index, path in enumerate(paths):
-        powers = np.zeros((len(uncertainties), n_copies))
-        powers[:, 1 + 2 * index], powers[:, 2 + 2 * index] = 1.0, -1.0
-        columns[path] = np.array([[uncertainty.spreads.get(path, 0.0)] for uncertainty in uncertainties]) * powers
+        powers = np.zeros(1 + 2 * len(paths))
+        powers[1 + 2 * index : 3 + 2 * index] = 1.0, -1.0
+        columns[path] = np.outer([design_spreads.get(path, 0.0) for design_spreads in spreads], powers)
     return scale_leaves(batch, columns)
 
 
@@ -196,7 +174,7 @@ def parts_of(
         stack: its stack, by its name in the catalogue.
         levels: levels of its distance.
         study: its study.
-        step_deviation: standard deviation of its log step time over the parameters of its stack (:func:`deviations`).
+        step_deviation: standard deviation of its log step time over the parameters of its stack.
     """
     figure = figure_of(metric, study)
     if figure is None:
@@ -249,9 +227,7 @@ def subtract_leaf_variance(parts: Mapping[str, float], leaf_deviations: Mapping[
     remaining, scales, home_deviations = dict(parts), dict.fromkeys(leaf_deviations, 1.0), dict[str, float]()
     for groups, levels in _LEVELS_OF_GROUPS:
         group_deviations = {name: leaf_deviations[name] for name in groups if leaf_deviations.get(name)}
-        if (
-            "chip" in levels and "vendor" in parts and "parameters" in leaf_deviations
-        ):  # that level holds the stack's too
+        if "chip" in levels and "vendor" in parts and "parameters" in leaf_deviations:  # it holds the stack's too
             group_deviations["parameters"] = leaf_deviations["parameters"]
         if "board" in parts and "power" in group_deviations:
             _subtract_variance(remaining, ("board",), group_deviations.pop("power") ** 2)
@@ -266,10 +242,9 @@ def subtract_leaf_variance(parts: Mapping[str, float], leaf_deviations: Mapping[
         scales |= dict.fromkeys(home_deviations, home_scale)
         if home_variance:
             _subtract_variance(remaining, ("home",), home_scale**2 * variance)
-    error_parts = remaining | {
-        name: scales[name] * deviation for name, deviation in leaf_deviations.items() if deviation
-    }
-    return ReducedParts(error_parts, scales, {name: parts[name] ** 2 - remaining[name] ** 2 for name in parts})
+    of_leaves = {name: scales[name] * deviation for name, deviation in leaf_deviations.items() if deviation}
+    removed = {name: parts[name] ** 2 - remaining[name] ** 2 for name in parts}
+    return ReducedParts(remaining | of_leaves, scales, removed)
 
 
 def _subtract_variance(deviations: dict[str, float], levels: Sequence[str], variance: float) -> None:

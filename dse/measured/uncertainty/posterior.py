@@ -27,15 +27,16 @@ import numpy as np
 
 from dse.doors import Study
 from dse.measured.uncertainty import bills, distance, parts as uncertainty
-from dse.measured.uncertainty.parts import (
-    ReducedParts,
-    Uncertainty,
-    parts_of,
-    perturb,
-    quantile,
-    subtract_leaf_variance,
+from dse.measured.uncertainty.parts import ReducedParts, parts_of, perturb, quantile, subtract_leaf_variance
+from dse.measured.uncertainty.spreads import (
+    Factor,
+    Spreads,
+    group_of,
+    present_spreads,
+    spreads_of,
+    total_deviation,
+    total_deviations,
 )
-from dse.measured.uncertainty.spreads import Factor, Spreads, group_of, present_spreads, spreads_of, total_deviation
 from dse.types import Design
 
 #: Draws of every design: over seeds a probability of 15 % varies by 0.7 points, by 1.9 where there are 200 at random.
@@ -107,21 +108,16 @@ class Posterior(NamedTuple):
 
     def draws(self) -> np.ndarray:
         """Return log metrics at joint draws of leaves, and of the rest with fat tails [designs, draws]."""
-        log_metrics = self._model_draws()
+        log_metrics = np.repeat(self.logs[:, None], DRAWS, axis=1)
+        for start in range(0, len(log_metrics), _DESIGNS_PER_BATCH):
+            self._fill_model_draws(log_metrics, range(start, min(start + _DESIGNS_PER_BATCH, len(log_metrics))))
         if residual_keys := [key for key in self.effects if key.startswith((_PART, _PRICE))]:
             effects = np.stack([self.effects[key] for key in residual_keys], axis=1)
             log_metrics += effects @ np.array([factor_draws(key) for key in residual_keys])
         return log_metrics
 
-    def _model_draws(self) -> np.ndarray:
-        """Return log metrics of the model at joint draws of all leaves [designs, draws]."""
-        log_metrics = np.repeat(self.logs[:, None], DRAWS, axis=1)
-        for start in range(0, len(log_metrics), _DESIGNS_PER_BATCH):
-            self._fill_model_draws(log_metrics, range(start, min(start + _DESIGNS_PER_BATCH, len(log_metrics))))
-        return log_metrics
-
     def _fill_model_draws(self, log_metrics: np.ndarray, design_range: range) -> None:
-        """Fill in place the rows of ``log_metrics`` of some designs."""
+        """Fill in place the rows of ``log_metrics`` of some designs by the model at joint draws of all leaves."""
         from dse.measured.prediction import evaluate_batch, group_by_structure
 
         for positions, batch in group_by_structure([self.choices[i].design for i in design_range]):
@@ -167,12 +163,8 @@ def posteriors(choices: Sequence[Choice], metrics: Sequence[str], study: Study) 
         present_spreads(choice.design, cached_spreads(choice.stack, choice.accelerator, choice.system))
         for choice in choices
     ]
-    uncertainties = [
-        Uncertainty({path: total_deviation(factors) for path, factors in spreads.items()}, 0.0)
-        for spreads in spreads_by_choice
-    ]
     designs = [choice.design for choice in choices]
-    perturbations = perturb(designs, uncertainties, study)
+    perturbations = perturb(designs, list(map(total_deviations, spreads_by_choice)), study)
     sensitivities = bills.price_sensitivities(
         designs, [choice.accelerator for choice in choices], metrics, study, [choice.fixed_paths for choice in choices]
     )
@@ -211,7 +203,7 @@ def _metric_posterior(
     sensitivities: Sequence[bills.PriceSensitivity | None],
 ) -> Posterior:
     """Return the posterior of one metric from perturbed evaluations and, of each design, its sensitivity to prices."""
-    changes = perturbations.log_changes(metric)
+    changes = perturbations.slopes(metric)
     effects: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
 
@@ -225,7 +217,7 @@ def _metric_posterior(
     leaf_spreads: list[Spreads] = []
     for i, choice in enumerate(choices):
         design_spreads = {} if metric == study.memory else spreads_by_choice[i]
-        slopes = {path: float(changes[path].slope[i]) for path in design_spreads}
+        slopes = {path: float(changes[path][i]) for path in design_spreads}
         reduced = reduce_parts(choice, metric, study, slopes, sensitivities[i])
         scales = {path: reduced.scales.get(group_of(path), 1.0) for path in design_spreads}
         leaf_spreads.append(
@@ -250,7 +242,7 @@ def _metric_posterior(
         for path, effect in sensitivity.prices.items() if (sensitivity := sensitivities[i]) else ():
             owner = choice.accelerator if path in (bills.DEVICE, bills.MARGIN) else ""
             add(f"{_PRICE}{path} {owner}", path, i, effect)
-    return Posterior(_logs(perturbations, metric, len(choices)), effects, names, choices, metric, study, leaf_spreads)
+    return Posterior(perturbations.logs(metric)[:, 0], effects, names, choices, metric, study, leaf_spreads)
 
 
 def reduce_parts(
@@ -264,25 +256,13 @@ def reduce_parts(
 
     ``slopes``: leaf → change of the log metric by its spread.
     """
-    levels = choice.levels
-    if levels is None:
-        levels = distance.design_levels(choice.stack, choice.accelerator, choice.design, choice.model)
-    arguments = metric, choice.design, choice.stack, levels, study
+    arguments = metric, choice.design, choice.stack, choice.levels or (), study
     parts = parts_of(*arguments) if sensitivity is None else bills.time_and_energy_parts(sensitivity, *arguments)
     squares = dict[str, float]()
     for path, slope in slopes.items():
         squares[group_of(path)] = squares.get(group_of(path), 0.0) + slope**2
     parts.pop("parameters", None)
     return subtract_leaf_variance(parts, {group: math.sqrt(square) for group, square in squares.items()})
-
-
-def _logs(perturbations: uncertainty.Perturbations, metric: str, n_designs: int) -> np.ndarray:
-    """Return the log of a metric of each design as it is [designs]."""
-    logs, n_copies = np.zeros(n_designs), 1 + 2 * len(perturbations.paths)
-    for indices, metrics in perturbations.parts:
-        with np.errstate(divide="ignore"):
-            logs[indices] = np.log(np.asarray(getattr(metrics, metric), float))[::n_copies]
-    return logs
 
 
 def shared_key(part: str, choice: Choice) -> str:
@@ -292,19 +272,17 @@ def shared_key(part: str, choice: Choice) -> str:
         part: of a log error.
         choice: one of the designs.
     """
-    return f"{_PART}{part} {_shared_attributes(part, choice)}"
-
-
-def _shared_attributes(part: str, choice: Choice) -> tuple[str, ...]:
-    """Return the names (chip, stack, kind or family) by which designs are alike in a part."""
     place = choice.place
     if place is None:
         place = distance.place_of(choice.stack, choice.accelerator, choice.design.workload, choice.model)
-    if part in distance.HARDWARE or part in ("announced", "board"):
-        return (place.chip,)
-    if part == "level" or part in distance.SOFTWARE:
-        return (place.stack,)
-    return (place.kind, place.family) if part in distance.MODEL else (place.stack, place.chip)
+    alike: tuple[str, ...] = place.stack, place.chip
+    if part in (*distance.HARDWARE, "announced", "board"):
+        alike = (place.chip,)
+    elif part in (*distance.SOFTWARE, "level"):
+        alike = (place.stack,)
+    elif part in distance.MODEL:
+        alike = place.kind, place.family
+    return f"{_PART}{part} {alike}"
 
 
 def _model_key(choice: Choice) -> tuple[Any, ...]:

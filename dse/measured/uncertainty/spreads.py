@@ -70,6 +70,11 @@ def total_deviation(factors: Iterable[Factor]) -> float:
     return float(sum(factor.deviation**2 for factor in factors) ** 0.5)
 
 
+def total_deviations(spreads: Spreads) -> dict[str, float]:
+    """Return leaf path → standard deviation of its logarithm, from leaf path → factors."""
+    return {path: total_deviation(factors) for path, factors in spreads.items()}
+
+
 def present_spreads(design: Design, spreads: Spreads) -> Spreads:
     """Return the spreads of leaves that a design has and that are not zero.
 

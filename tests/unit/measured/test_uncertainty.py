@@ -17,28 +17,36 @@ from dse.designs.leaves import leaves
 from dse.doors import STUDIES
 from dse.measured.decisions.choice import named_choices
 from dse.measured.prediction import group_by_structure
-from dse.measured.uncertainty.distance import MeasuredPlaces, Place, distance_levels
+from dse.measured.uncertainty.distance import MeasuredPlaces, Place, distance_levels, parts
 from dse.measured.uncertainty.intervals import intervals
 from dse.measured.uncertainty.parts import (
-    Uncertainty,
-    deviations,
     half_width,
     interval,
     parts_of,
+    perturb,
     perturbed_copies,
     quantile,
-    uncertainty_of,
 )
 from dse.measured.uncertainty.posterior import Choice, posterior
-from dse.measured.uncertainty.spreads import spreads_of
+from dse.measured.uncertainty.spreads import spreads_of, total_deviations
 from dse.sweep import from_text, plan
 from dse.types import MEASURED_ALONE
 
 DESIGN = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
 
 
+def deviation(design, spreads):
+    """Standard deviation of the log step time of a design over the spreads of its leaves."""
+    return perturb([design], [spreads]).deviations("step_time")[0]
+
+
+def residual(stack):
+    """What a stack leaves open of log step times in its own rows."""
+    return parts("step", stack, ())["home"]
+
+
 def test_nothing_open_is_no_interval():
-    assert deviations([DESIGN], [Uncertainty({}, 0.0)])[0] == 0.0
+    assert deviation(DESIGN, {}) == 0.0
     assert interval(2.0, {"home": 0.0}) == (2.0, 2.0)
     assert interval(2.0, {}) is None
 
@@ -52,23 +60,23 @@ def test_parts_add_up_in_squares_to_the_normal_quantile():
 def test_a_spread_widens_by_its_elasticity():
     name = "software.matrix_slowdown"
     slope = next(e for e in dse.explain(DESIGN).elasticities if e.parameter == "matrix_slowdown").elasticity
-    assert deviations([DESIGN], [Uncertainty({name: 0.01}, 0.0)])[0] == pytest.approx(0.01 * slope, rel=0.25)
-    narrow, wide = (deviations([DESIGN], [Uncertainty({name: spread}, 0.0)])[0] for spread in (0.01, 0.1))
+    assert deviation(DESIGN, {name: 0.01}) == pytest.approx(0.01 * slope, rel=0.25)
+    narrow, wide = (deviation(DESIGN, {name: spread}) for spread in (0.01, 0.1))
     assert wide > 5.0 * narrow
 
 
 def test_designs_keep_their_order_whatever_their_structure():
     calculon = dse.design("gpt-3-13b", "calculon-a100-80g", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
-    found = Uncertainty({"software.matrix_slowdown": 0.1}, 0.0)
-    together = deviations([DESIGN, calculon, DESIGN], [found] * 3)
-    apart = [deviations([design], [found])[0] for design in (DESIGN, calculon, DESIGN)]
+    spreads = {"software.matrix_slowdown": 0.1}
+    together = perturb([DESIGN, calculon, DESIGN], [spreads] * 3).deviations("step_time")
+    apart = [deviation(design, spreads) for design in (DESIGN, calculon, DESIGN)]
     np.testing.assert_allclose(together, apart, rtol=1e-5)
 
 
 def test_moved_shares_stay_shares():
     path = "software.pp_overlap"
     ((_, stack),) = group_by_structure([DESIGN])
-    found = perturbed_copies(stack, [Uncertainty({path: 2.0}, 0.0)], [path])
+    found = perturbed_copies(stack, [{path: 2.0}], [path])
     column = leaf(found, path)
     assert column[1] == leaves()[path]["bounds"].high == 1.0 and 0.0 < column[2] < column[0]
     for other in (name for name in leaves() if name != path and leaf(DESIGN, name) is not None):
@@ -77,10 +85,10 @@ def test_moved_shares_stay_shares():
 
 @pytest.mark.parametrize("stack", ["megatron-2021", "nemo", "megatron-core-te-hopper"])
 def test_stacks_say_what_is_open(stack):
-    found = uncertainty_of(stack)
-    assert 0.01 <= found.residual < 0.3
-    assert {"software.matrix_slowdown", "software.host_time"} <= found.spreads.keys()
-    assert all(0.0 < spread < 2.0 for spread in found.spreads.values())
+    spreads = total_deviations(spreads_of(stack))
+    assert 0.01 <= residual(stack) < 0.3
+    assert {"software.matrix_slowdown", "software.host_time"} <= spreads.keys()
+    assert all(0.0 < spread < 2.0 for spread in spreads.values())
 
 
 def test_a_stack_that_is_calibrated_again_has_its_new_residual(tmp_path, monkeypatch):
@@ -88,9 +96,9 @@ def test_a_stack_that_is_calibrated_again_has_its_new_residual(tmp_path, monkeyp
     (tmp_path / "software").mkdir()
     ours, text = tmp_path / "software" / "ours.toml", catalog.entry("software", "megatron-2022").path.read_text()
     monkeypatch.setenv("DSE_CATALOG", str(tmp_path))
-    for residual in (0.25, 0.125):
-        ours.write_text(re.sub(r"(?m)^residual = .*$", f"residual = {residual:<5}", text))
-        assert uncertainty_of("ours").residual == residual
+    for value in (0.25, 0.125):
+        ours.write_text(re.sub(r"(?m)^residual = .*$", f"residual = {value:<5}", text))
+        assert residual("ours") == value
 
 
 def test_intervals_of_serving_are_by_engine_and_kind_of_figure():
@@ -211,7 +219,7 @@ def test_a_chip_without_rows_has_the_scatter_of_kernels_measured_alone_unless_it
 
 
 def test_a_stack_without_rows_is_less_sure():
-    assert uncertainty_of("megatron-core-te").residual > uncertainty_of("megatron-2022").residual
+    assert residual("megatron-core-te") > residual("megatron-2022")
 
 
 def test_metrics_that_do_not_follow_the_step_time_have_no_interval():
