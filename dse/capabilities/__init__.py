@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from dse.surface import attribute
 
 if TYPE_CHECKING:
-    from dse.capabilities.designs import DesignRequest as DesignRequest, request_design
+    from dse.capabilities.designs import DesignOptions, DesignRequest as DesignRequest
 else:
 
     def __getattr__(name: str) -> Any:
         return attribute(__name__, name)
 
 
-__all__ = ["request_design"]
+__all__ = ["DesignOptions"]

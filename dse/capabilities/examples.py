@@ -10,7 +10,7 @@ from dse.reports.options import Force
 from dse.reports.tables import Section
 
 
-@capability("Manage")
+@capability("Manage", details=("names",))
 def examples() -> Report:
     """List the sweeps and searches that come with dse.
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.designs import Settings as SettingsValue
 from dse.errors import InputError
 from dse.io import counted, digits, duration, percent, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, caution, heading, verbatim
@@ -61,7 +60,7 @@ PromptTokens = Annotated[float, Option("Serving: prompt tokens, mean.", flag="--
 OutputTokens = Annotated[float, Option("Serving: output tokens, mean.", flag="--osl", metavar="N")]
 
 
-@capability("Serve")
+@capability("Serve", details=("limits", "load", "launch"))
 def plan(
     workload: Workload,
     on: Annotated[
@@ -128,7 +127,7 @@ def _check_options(
         raise InputError("dse plan", f"{', '.join(foreign_options)} {scope}, {got}", ", ".join(options), fix)
 
 
-def _candidate_settings(settings: SettingsValue, software: str | None, serving: bool) -> tuple[str, dict[str, Any]]:
+def _candidate_settings(settings: Settings, software: str | None, serving: bool) -> tuple[str, dict[str, Any]]:
     """Return the stack of all candidates ("": the usual ones), and name → value of their settings."""
     from dse.capabilities.settings import raise_duplicate, settings_of
     from dse.doors import STUDIES

@@ -25,7 +25,7 @@ _KINDS = ("price", "power", "both")
 _ROWS = 8
 
 
-@capability("Serve")
+@capability("Serve", details=("latencies", "gains", "intervals"))
 def pools(
     specification: Specification,
     output: Annotated[Path | None, Option("File of all whole workers, .csv [default: none].", short="-o")] = None,

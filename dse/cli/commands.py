@@ -14,7 +14,7 @@ import typer
 from dse.cli.status import report_errors
 from dse.errors import InputError
 from dse.reports import Capability, Report
-from dse.reports.options import REQUIRED, BoundOption
+from dse.reports.options import BoundOption
 
 
 def _renderers(capability: Capability, documents: dict[Path | None, dict[str, Any]]) -> list[inspect.Parameter]:
@@ -78,10 +78,11 @@ def command(capability: Capability) -> Any:
         for name, document in documents.get(request, {}).items():
             if values[name] == request:  # the command line names no other
                 values[name] = document
-        is_document = as_json or as_csv or as_html
-        with contextlib.redirect_stdout(sys.stderr) if is_document else contextlib.nullcontext():
-            report = capability.function(**values)
-        _print(report, [] if shown is None else [name.strip() for name in shown.split(",")], as_json, as_csv, as_html)
+        details = [] if shown is None else [name.strip() for name in shown.split(",")]
+        capability.check_details(details)
+        with contextlib.redirect_stdout(sys.stderr) if chosen else contextlib.nullcontext():
+            report = capability.perform(values)
+        _print(report, details, as_json, as_csv, as_html)
         return report.status
 
     parameters = [*map(_parameter, capability.parameters), *_renderers(capability, documents)]
@@ -119,8 +120,7 @@ def _parameter(parameter: BoundOption) -> inspect.Parameter:
     if option.choices:
         shared["autocompletion"] = lambda incomplete: [text for text in option.choices if text.startswith(incomplete)]
     kind = parameter.type if option.terminal is None else option.terminal
-    default = inspect.Parameter.empty if parameter.terminal_default is REQUIRED else parameter.terminal_default
-    if option.terminal is not None and default is None:
+    if option.terminal is not None and parameter.terminal_default is None:
         kind = option.terminal | None
     if option.is_argument:
         declared: Any = typer.Argument(**shared)
@@ -131,9 +131,9 @@ def _parameter(parameter: BoundOption) -> inspect.Parameter:
         if option.instead:
             shared |= {"is_eager": True, "callback": _runs_instead(option.instead)}
         declared = typer.Option(*names, **shared)
-    return inspect.Parameter(
-        parameter.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
-    )
+    annotation = Annotated[kind, declared]
+    default = parameter.terminal_default
+    return inspect.Parameter(parameter.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _runs_instead(words: tuple[str, ...]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import operator
 import types
 import typing
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
 #: Where an option has no default.
-REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
+REQUIRED: Any = inspect.Parameter.empty
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +48,8 @@ class BoundOption:
     option: Option
     type: Any
     default: Any = REQUIRED
+    annotation: Any = None  #: as the function states it
+    group: tuple[str, type] | None = None  #: parameter and record of the group of options that it is a field of
 
     @property
     def key(self) -> str:
@@ -97,23 +100,30 @@ def _is_path(kind: Any) -> bool:
     return kind in (Path, DatasetLike) or any(_is_path(inner) for inner in get_args(kind))
 
 
-def parameters_of(function: Any) -> tuple[BoundOption, ...]:
-    """Return the parameters of a function that declares its options.
+def parameters_of(function: Any, group: tuple[str, type] | None = None) -> tuple[BoundOption, ...]:
+    """Return the parameters of a function that declares its options, needed ones first.
+
+    A parameter whose type is a dataclass stands for its fields: a group of options, declared once for all functions
+    that take it.
+
+    Args:
+        function: with an :class:`Option` for each parameter, or the record of a group.
+        group: parameter and record that the fields are of.
 
     Raises:
         TypeError: for a parameter without an :class:`Option`.
     """
-    import inspect
-
     hints = typing.get_type_hints(function, include_extras=True)
-    parameters = []
+    parameters: list[BoundOption] = []
     for name, parameter in inspect.signature(function).parameters.items():
+        if dataclasses.is_dataclass(hints[name]):
+            parameters += parameters_of(hints[name], (name, hints[name]))
+            continue
         kind, option = _declared(hints[name])
         if option is None:
             raise TypeError(f"{function.__module__}.{function.__name__}: {name} has no Option")
-        default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
-        parameters.append(BoundOption(name, option, kind, default))
-    return tuple(parameters)
+        parameters.append(BoundOption(name, option, kind, parameter.default, parameter.annotation, group))
+    return tuple(sorted(parameters, key=lambda parameter: parameter.default is not REQUIRED))
 
 
 def _declared(hint: Any) -> tuple[Any, Option | None]:

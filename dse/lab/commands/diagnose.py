@@ -33,7 +33,7 @@ class _Step(NamedTuple):
     advice: Advice | None
 
 
-@capability("Compare with reality")
+@capability("Compare with reality", details=("steps", "commands"))
 def diagnose(
     files: Annotated[
         Sequence[Path] | Sequence[tables.Row],
@@ -45,11 +45,7 @@ def diagnose(
             python=Any,
         ),
     ],
-    workload: tables.Workload = None,
-    system: tables.System = None,
-    n_devices: tables.Devices = None,
-    software: tables.Stack = None,
-    settings: tables.Settings = None,
+    run_cells: tables.RunCells,
     rows: tables.RowsFile = None,
     output: Annotated[
         Path | None,
@@ -75,7 +71,6 @@ def diagnose(
     from dse.measured import Skip, read_cases
 
     is_of_tables = tables.are_tables(files)
-    run_cells = tables.RunCells(workload, system, n_devices, software, settings)
     _check_outputs(output, trace, [] if is_of_tables else files, force)
     with tables.measured_tables(files, run_cells, not is_of_tables, rows, None, force) as read:
         cases = [case for path in read.paths for case in read_cases(path, cells=read.cells)]

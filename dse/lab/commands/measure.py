@@ -21,7 +21,7 @@ _NEXT_STEPS = (
 )
 
 
-@capability("Compare with reality")
+@capability("Compare with reality", details=("lines",))
 def measure(
     designs: Designs,
     on: Annotated[str, Option("Machine at hand, a system or an accelerator.", metavar="SYSTEM")],

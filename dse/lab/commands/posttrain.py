@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.designs import Settings
 from dse.errors import InputError
 from dse.io import counted, digits, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, caution
-from dse.reports.options import Force, System, Workload
+from dse.reports.options import Force, Settings, System, Workload
 from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section
 
@@ -23,7 +22,7 @@ def _pool(flag: str, text: str) -> Option:
     return Option(text, flag=flag, metavar="NAME=VALUE", terminal=list[str])
 
 
-@capability("Ask")
+@capability("Ask", details=("parts",))
 def posttrain(
     workload: Workload,
     system: System,

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.designs import DesignRequest, chip_notes, design_summary, request_design
+from dse.capabilities.designs import DesignOptions, DesignRequest, chip_notes
 from dse.errors import InputError
 from dse.io import counted, digits, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, caution
-from dse.reports.options import AnyOption, Devices, Force, Settings, Software, System, Workload
+from dse.reports.options import Force
 from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section, Style
 
@@ -43,8 +43,7 @@ _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
 @capability("Serve")
 def simulate(
-    workload: Workload,
-    system: System,
+    *,
     trace: Annotated[
         Path | None,
         Option(
@@ -61,10 +60,7 @@ def simulate(
     timeline: Annotated[
         Path | None, Option("Steps and requests for ui.perfetto.dev [default: none].", metavar="FILE.json")
     ] = None,
-    settings: Settings = None,
-    n_devices: Devices = None,
-    software: Software = None,
-    any_option: AnyOption = False,
+    design: DesignOptions,
     force: Force = False,
 ) -> Report:
     """Simulate a serving engine request by request.
@@ -77,11 +73,11 @@ def simulate(
     from dse.lab.simulator import files, simulate as run, statistics
 
     _check_outputs(output, timeline, trace, force)
-    request = request_design(workload, system, settings, n_devices, software, any_option, SERVING)
+    request = design.request(SERVING)
     trace_requests, trace_text, request = _read_trace(trace, request, requests) if trace else (None, "", request)
     notes = [*request.readings, *chip_notes(request.design)]
     closed_form = {name: float(value) for name, value in vars(serve(request.design)).items()}
-    description = design_summary(workload, system, request.stack, request.design, SERVING).strip() + trace_text
+    description = request.description(request.stack).strip() + trace_text
     if not trace and (text := _memory_text(request.design, closed_form)):
         document = {"design": description, "seed": seed, "feasible": False, "reason": text}
         lines = [Line(description), Line("cannot run", Style.fault), Line(f"  {text}")]
