@@ -15,7 +15,7 @@ from dse.reports.options import Workload
 from dse.reports.report import NOTHING_FEASIBLE
 
 if TYPE_CHECKING:
-    from dse.fleet import Fleet, ServicePlan
+    from dse.fleet import Fleet, Plan
 
 #: Rates per factor of two that are compared; how often a crossing is narrowed, and by how much each time.
 _STEPS, _ROUNDS, _PARTS = 2, 2, 10
@@ -88,7 +88,7 @@ def break_even(
     plan = provision(demand._replace(further_rates=tuple(_rates(low, high))))
     first, second = plan.demand.accelerators
 
-    def costs(plan: ServicePlan, rates: Sequence[float]) -> list[CostAtRate]:
+    def costs(plan: Plan, rates: Sequence[float]) -> list[CostAtRate]:
         return [_costs(plan, rate, (first, second)) for rate in rates]
 
     rows = [row for row in costs(plan, _rates(low, high)) if math.isfinite(min(row.first, row.second))]
@@ -119,7 +119,7 @@ def break_even(
     )
 
 
-def _costs(plan: ServicePlan, rate: float, names: tuple[str, str]) -> CostAtRate:
+def _costs(plan: Plan, rate: float, names: tuple[str, str]) -> CostAtRate:
     """Return the costs of the cheapest fleets of two accelerators at a rate that a plan has swept."""
     cheapest: list[Fleet | None] = []
     for name in names:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 #: Names of the details of an explanation (:mod:`dse.views.sections`).
 _DETAILS = (
-    "metrics", "time", "memory", "energy", "cost", "carbon", "run", "operators", "elasticities", "intervals", "cautions",
+    "metrics", "time", "memory", "energy", "cost", "carbon", "run", "operators", "elasticities", "intervals",
+    "cautions",
 )  # fmt: skip
 
 _Metric = Annotated[
