@@ -13,7 +13,7 @@ from dse.io import counted, percent
 from dse.reports import Column, Line, Option, Report, Table, capability
 from dse.reports.options import Force
 from dse.reports.report import NOTHING_FEASIBLE
-from dse.reports.tables import Section
+from dse.reports.tables import Section, span_text
 
 if TYPE_CHECKING:
     from dse.doors import Study
@@ -171,7 +171,7 @@ def _prediction_table(rows: Sequence[dict[str, Any]], kind: str) -> Table:
 def _metric_text(row: Mapping[str, Any], name: str, study: Study) -> str:
     """Return the text of a predicted metric with its interval, "" for none."""
     from dse.io import digits
-    from dse.views.sections import interval_text, metric_text
+    from dse.views.sections import metric_text
 
     value, metric = row.get(name), name.removeprefix("pred_")
     if value is None:
@@ -179,8 +179,8 @@ def _metric_text(row: Mapping[str, Any], name: str, study: Study) -> str:
     if metric not in study.display_units:
         return digits(value)
     ends = [row.get(f"{name}_{end}") for end in ("low", "high")]
-    interval = "" if None in ends else f" ({interval_text([float(end or 0.0) for end in ends], metric, study)})"
-    return metric_text(float(value), metric, study) + interval
+    middle, *texts = (metric_text(float(each), metric, study) for each in (value, *ends) if each is not None)
+    return f"{middle} ({span_text(*texts)})" if len(texts) == len(ends) else middle
 
 
 def _skipped_sections(skipped: Mapping[str, int]) -> list[Section]:

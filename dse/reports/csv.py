@@ -13,7 +13,7 @@ from dse.reports.values import plain_values
 
 def csv_text(table: Table) -> str:
     """Return a table as CSV text with a line of keys; values in SI units, empty for None."""
-    keys = [key for column in table.columns if not column.bar for key in (column.key, column.high) if key]
+    keys = [key for column in table.columns for key in column.keys]
     return rows_text(plain_values(table.values()), keys)
 
 

@@ -32,9 +32,14 @@ class Column:
     row_text: Callable[[Any], str] | None = None  #: row → text of the cell, where the value alone does not say it
     row_format: Callable[[Any], Callable[[Any], str]] | None = None  #: row → format, where it is of the row
 
+    @property
+    def keys(self) -> list[str]:
+        """Names of its values in a row: two of an interval, none of a bar."""
+        return [] if self.bar else [self.key, self.high] if self.high else [self.key]
+
     def values(self, row: Any) -> dict[str, Any]:
         """Return key → value of a row, a mapping or a record, in SI units; None where it has none."""
-        keys = [self.key, self.high] if self.high else [self.key]
+        keys = self.keys or [self.key]
         return {key: row.get(key) if isinstance(row, Mapping) else getattr(row, key) for key in keys}
 
     def value(self, row: Any) -> Any:
