@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ from dse.views.words import LETTERS
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.legend import Legend
     from matplotlib.typing import RcKeyType
@@ -95,6 +96,9 @@ HEADINGS = {
 
 #: Inches of a column and of a two-column page of a paper; size of all text in points.
 COLUMN, PAGE, SIZE = 3.4, 7.0, 8.0
+
+#: Size of markers and lines of a curve.
+THIN = {"markersize": 3.2, "linewidth": 1.3}
 
 #: Endings of figure files: for screens, for pages, for papers.
 ENDINGS = (".png", ".svg", ".pdf")
@@ -203,6 +207,64 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
+
+
+@contextlib.contextmanager
+def canvas(
+    width: float,
+    height: float,
+    shape: tuple[int, int] = (1, 1),
+    *,
+    titles: Iterable[str] = (),
+    cautions: Iterable[str] = (),
+    panels: float | Callable[[list[Axes]], float] | None = None,
+    legend: Mapping[str, Any] | None = None,
+    **grid: Any,
+) -> Iterator[list[Axes]]:
+    """Yield the panels of a new figure to draw on; then add legend, title and small print, and freeze the layout.
+
+    Args:
+        width: inches.
+        height: inches.
+        shape: rows and columns of panels.
+        titles: texts of the title, a line or more each.
+        cautions: texts of the small print.
+        panels: inches of height of the panels and their labels, or a function of the panels that returns them.
+        legend: options of :func:`legend_below`, each label once; None for no legend.
+        grid: options of ``figure.subplots``.
+    """
+    with style():
+        figure = new_figure(width, height)
+        axes: list[Axes] = list(figure.subplots(*shape, squeeze=False, **grid).ravel())
+        yield axes
+        if legend is not None:
+            handles: dict[str, Any] = {}
+            for panel in axes:
+                for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+                    handles.setdefault(label, handle)
+            legend_below(figure, list(handles.values()), list(handles), **legend)
+        set_title(figure, *titles)
+        small_print(figure, cautions)
+        freeze_layout(figure, panels(axes) if callable(panels) else panels)
+
+
+def stack_bars(
+    axes: Axes, positions: Any, parts: Mapping[str, tuple[np.ndarray, PlottedPart | str]], height: float, **fill: Any
+) -> None:
+    """Draw horizontal bars of parts, one after the other.
+
+    Args:
+        axes: the panel.
+        positions: of the bars.
+        parts: label → its length in each bar, and its style or colour.
+        height: of a bar.
+        fill: further options of all parts.
+    """
+    starts = np.zeros(len(positions))
+    for label, (lengths, look) in parts.items():
+        colours = {"color": look} if isinstance(look, str) else look.fill
+        axes.barh(positions, lengths, left=starts, height=height, label=label, **colours, **fill)
+        starts = starts + lengths
 
 
 def set_title(figure: Figure, *texts: str) -> None:
