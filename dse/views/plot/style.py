@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -249,21 +249,21 @@ def canvas(
 
 
 def stack_bars(
-    axes: Axes, positions: Any, parts: Mapping[str, tuple[np.ndarray, PlottedPart | str]], height: float, **fill: Any
+    axes: Axes, positions: Sized, parts: Mapping[str, tuple[np.ndarray, PlottedPart | str | None]], height: float
 ) -> None:
     """Draw horizontal bars of parts, one after the other.
 
     Args:
         axes: the panel.
         positions: of the bars.
-        parts: label → its length in each bar, and its style or colour.
+        parts: label → its length in each bar, and its style or colour; None for a part that only takes its place.
         height: of a bar.
-        fill: further options of all parts.
     """
     starts = np.zeros(len(positions))
     for label, (lengths, look) in parts.items():
-        colours = {"color": look} if isinstance(look, str) else look.fill
-        axes.barh(positions, lengths, left=starts, height=height, label=label, **colours, **fill)
+        if look is not None:
+            fill = {"color": look} if isinstance(look, str) else look.fill
+            axes.barh(positions, lengths, left=starts, height=height, label=label, **fill)
         starts = starts + lengths
 
 
