@@ -1,4 +1,14 @@
-"""Views of designs and results: explanations, figures, the explorer, traces, differences, lists of names."""
+"""Views of designs and results: explanations, figures, the explorer, traces, differences, lists of names.
+
+**Answers** where the time, memory and money of a design go and what it depends on (``explanation.py``), what a results
+file shows (``plot/``), what one step does event by event (``trace/``), and what differs between two results
+(``difference/``).
+
+**Knows** words and short names of axes (``words.py``), sections of reports (``sections.py``), and near-ties of tables
+(``near_ties.py``). It asks studies and datasets for what they have, and writes no command and no document.
+
+**Start** with ``explanation.py``: plain numbers of one design, which ``sections.py`` turns into tables and lines.
+"""
 
 from __future__ import annotations
 

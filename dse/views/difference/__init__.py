@@ -2,7 +2,8 @@
 
 Designs are matched by their labels (axes, parts of the mapping), not by position: a further value of an axis leaves all
 others matched. Numbers are compared by metric over the common designs. A part of a total that an earlier version
-included in another part is compared as the sum of both.
+included in another part is compared as the sum of both. ``side.py`` has one result as rows, ``matching.py`` joins the
+rows of two by their labels.
 """
 
 from __future__ import annotations
