@@ -7,7 +7,9 @@ accelerator is swept; :func:`plan` does the others.
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import tomlkit
@@ -59,6 +61,20 @@ class PlanKind(NamedTuple):
     criterion: Callable[[Any, Any], float]  #: (fleet, demand) → what the best one minimises
     fleet_text: Callable[[Any], str]  #: of the cheapest fleet for a changed demand
     price_text: Callable[[Any, Any, Any], str]  #: (best fleet, another one, demand) → when that is as cheap, or ""
+
+
+#: Kind of plan → its fields that are data.
+_KINDS = tomllib.loads(Path(__file__).with_name("plans.toml").read_text(encoding="utf-8"))
+
+
+def plan_kind(name: str, **functions: Callable[..., Any]) -> PlanKind:
+    """Return a kind of plan of ``plans.toml``.
+
+    Args:
+        name: of its table.
+        functions: the fields that are functions.
+    """
+    return PlanKind(serves=name == "service", **_KINDS[name], **functions)
 
 
 class Plan(NamedTuple):

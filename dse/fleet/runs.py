@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.designs import catalog, leaf_value
-from dse.designs.records import N_DEVICES
 from dse.errors import InputError
 from dse.fleet.demand import extrapolations
-from dse.fleet.planning import MIN_CHANGE, Plan, PlanKind, Progress, Settings, checked, plan, specification
+from dse.fleet.planning import MIN_CHANGE, Plan, Progress, Settings, checked, plan, plan_kind, specification
 from dse.fleet.swept import swept_designs
 from dse.io import counted, digits, duration
 from dse.spec import sweep as specs
@@ -91,28 +90,7 @@ def _cluster_text(cluster: Cluster) -> str:
     return f"{cluster.devices:,} {cluster.accelerator}, {duration(cluster.seconds)}, {digits(cluster.cost)} USD"
 
 
-_KIND = PlanKind(
-    serves=False,
-    noun="cluster",
-    options={
-        "seconds": "--in",
-        "budget": "--under",
-        "max_devices": "--max-devices",
-        "tokens": "--tokens",
-        "global_batch": "--global-batch",
-    },
-    limits=("seconds", "budget"),
-    largest=1e18,
-    decided={
-        N_DEVICES: "limit it by --max-devices",
-        "workload.global_batch": "state it by --global-batch",
-        "workload.run_tokens": "state it by --tokens",
-    },
-    changes={"seconds": ("time", (0.5, 2.0)), "budget": ("budget", (0.5, 2.0))},
-    criterion=_criterion,
-    fleet_text=_cluster_text,
-    price_text=_price_text,
-)
+_KIND = plan_kind("run", criterion=_criterion, fleet_text=_cluster_text, price_text=_price_text)
 
 
 def plan_run(demand: RunDemand, progress: Progress | None = None) -> Plan:

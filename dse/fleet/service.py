@@ -12,45 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs.records import N_DEVICES
 from dse.errors import InputError
 from dse.fleet import pooled
 from dse.fleet.demand import DEGREES, Fleet, ServiceDemand, WorkerGroup, fleet_of, precision_of
-from dse.fleet.planning import Plan, PlanKind, Progress, checked, plan, specification
+from dse.fleet.planning import Plan, Progress, checked, plan, plan_kind, specification
 from dse.fleet.swept import swept_designs
 from dse.io import counted, digits, seconds
 from dse.spec import sweep as specs
 from dse.sweep.grid import compose
 
-_KIND = PlanKind(
-    serves=True,
-    noun="fleet",
-    options={
-        "rate": "--rate",
-        "prompt_tokens": "--isl",
-        "output_tokens": "--osl",
-        "first_token_limit": "--ttft",
-        "token_limit": "--tpot",
-        "max_devices": "--max-devices",
-    },
-    limits=("first_token_limit", "token_limit"),
-    largest=1e9,
-    decided={
-        "workload.requests.request_rate": "state it by --rate",
-        "workload.requests.prompt_tokens": "state it by --isl",
-        "workload.requests.output_tokens": "state it by --osl",
-        "workload.requests.first_token_limit": "state it by --ttft",
-        "workload.requests.token_limit": "state it by --tpot",
-        "workload.requests.concurrency": "leave it out: the plan looks for it",
-        "workload.requests.load": "leave it out: it differs between workers",
-        "workload.requests.prefix_share": "leave it out: it differs between workers",
-        N_DEVICES: "limit it by --max-devices, or set tp and dp",
-    },
-    changes={
-        "token_limit": ("token limit", (0.75, 1.5)),
-        "first_token_limit": ("first token limit", (0.5, 2.0)),
-        "rate": ("rate", (2.0,)),
-    },
+_KIND = plan_kind(
+    "service",
     criterion=lambda fleet, demand: fleet.hourly,
     fleet_text=lambda fleet: f"{digits(fleet.hourly)} USD/h, {fleet.accelerator}, {fleet.kind}",
     price_text=lambda best, other, demand: (

@@ -6,23 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.views.plot.style import COLUMN, THIN, canvas, series, stack_bars
+from dse.views.plot.style import COLUMN, POSTTRAINING_PARTS, THIN, canvas, series, stack_bars
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-#: Height of a panel in inches; parts of a bar and their colours.
+#: Height of a panel in inches.
 _HEIGHT = 2.4
-_COLOURS = {
-    "rollout": "#0e306e",
-    "reward": "#594c70",
-    "log_probs": "#1476de",
-    "critic": "#a6905e",
-    "training": "#c94804",
-    "weights": "#7d35a2",
-    "switch": "#076344",
-}
 
 
 def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
@@ -40,10 +31,12 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
         for mode in best.mode.values
         for pool in (("",) if mode == "colocated" else ("rollout", "trainer"))
     ]
-    lengths = {part: np.array([_part_seconds(best, mode, pool, part) for mode, pool in bars]) for part in _COLOURS}
+    lengths = {
+        part: np.array([_part_seconds(best, mode, pool, part) for mode, pool in bars]) for part in POSTTRAINING_PARTS
+    }
     titles = [str(splits.attrs["title"])]
     with canvas(COLUMN, 2 * _HEIGHT, (2, 1), titles=titles, panels=2 * _HEIGHT, legend={}) as (top, below):
-        parts = {part.replace("_", "-"): (lengths[part], colour) for part, colour in _COLOURS.items()}
+        parts = {look.label: (lengths[part], look.colour) for part, look in POSTTRAINING_PARTS.items()}
         stack_bars(top, range(len(bars)), {label: part for label, part in parts.items() if part[0].any()}, 0.8)
         top.set_yticks(range(len(bars)), [f"{mode} {pool}".strip() for mode, pool in bars])
         top.invert_yaxis()
