@@ -16,6 +16,9 @@ from dse.errors import InputError
 from dse.reports import Capability, Report
 from dse.reports.options import BoundOption
 
+#: Options of renderers other than the terminal's.
+_RENDERERS = ("--json", "--csv", "--html")
+
 
 def _renderers(capability: Capability, documents: dict[Path | None, dict[str, Any]]) -> list[inspect.Parameter]:
     """Return the parameters that every command has: its details, renderers, and a file of its options.
@@ -72,7 +75,7 @@ def command(capability: Capability) -> Any:
         request: Path | None = None,
         **values: Any,
     ) -> int:
-        chosen = [name for name, is_on in (("--json", as_json), ("--csv", as_csv), ("--html", as_html)) if is_on]
+        chosen = [name for name, is_on in zip(_RENDERERS, (as_json, as_csv, as_html), strict=True) if is_on]
         if len(chosen) > 1:  # before anything is computed
             raise InputError("options", " and ".join(chosen), "one of --json, --csv and --html", "leave the others out")
         for name, document in documents.get(request, {}).items():
@@ -82,7 +85,7 @@ def command(capability: Capability) -> Any:
         capability.check_details(details)
         with contextlib.redirect_stdout(sys.stderr) if chosen else contextlib.nullcontext():
             report = capability.perform(values)
-        _print(report, details, as_json, as_csv, as_html)
+        _print(report, details, *chosen)
         return report.status
 
     parameters = [*map(_parameter, capability.parameters), *_renderers(capability, documents)]
@@ -147,23 +150,23 @@ def _runs_instead(words: tuple[str, ...]) -> Any:
     return run
 
 
-def _print(report: Report, shown: list[str], as_json: bool, as_csv: bool, as_html: bool) -> None:
-    """Print a report by the renderer that the options name; its notes go to standard error."""
+def _print(report: Report, shown: list[str], renderer: str = "") -> None:
+    """Print a report by the renderer that an option names; its notes go to standard error."""
     from dse.reports import terminal
 
-    if not (as_json or as_csv or as_html):
+    if not renderer:
         terminal.print_report(report, shown)
         return
     report.selected(shown)  # an unknown detail is an error of every renderer
     for text in report.notes:
         terminal.note(text)
-    if as_json:
+    if renderer == "--json":
         terminal.print_document(report.document)
-    elif as_html:
+    elif renderer == "--html":
         print(report.to_html())
     else:
-        names = [table.name for table in report.tables.values() if table.show in shown] if shown else []
-        print(report.to_csv(names[0] if names else None), end="")
+        name = next((table.name for table in report.tables.values() if table.show in shown), None) if shown else None
+        print(report.to_csv(name), end="")
 
 
 def read_request(path: Path, capability: Capability) -> dict[str, Any]:

@@ -245,7 +245,7 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
         # Bar and number end inside the panel.
         text_share = min((text_width(axes.figure, text, SIZE) + _GAP) / inches, 0.8)
         longest.append(text_start / (1.0 - text_share))
-    if columns.interval_ends:
+    if columns.intervals:
         axes.plot([], [], color=INK, linewidth=_WHISKER, label="80 % interval")
     if unfit:
         unfit_positions = len(rows) + np.arange(len(unfit))
@@ -256,10 +256,7 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
 
 def _whisker(axes: Axes, columns: Columns, quantity: str, row: int, position: int, scale: float) -> float:
     """Draw the 80 % interval of a row, scaled, and return its upper end, 0 where the results have none."""
-    names = [f"{quantity}_{end}" for end in ("low", "high")]
-    low, high = (
-        columns.interval_ends[name][row] * scale if name in columns.interval_ends else np.nan for name in names
-    )
+    low, high = columns.intervals[quantity][:, row] * scale if quantity in columns.intervals else (np.nan, np.nan)
     if not np.isfinite([low, high]).all():
         return 0.0
     look: dict[str, Any] = {"color": INK, "linewidth": _WHISKER, "capsize": 2.0, "capthick": _WHISKER, "zorder": 5}

@@ -276,11 +276,8 @@ def _time_memory_figure(results: xr.Dataset, points: int) -> Figure:
         look = {"color": colour, "marker": marker, "s": 5, "rasterized": True}
         clouds.append(Cloud(name, time[thinned], memory[thinned], look))
     distances = [
-        None
-        if f"{quantity}_low" not in columns.interval_ends
-        else scaling
-        * np.abs([columns.interval_ends[f"{quantity}_{end}"][front] - middle[front] for end in ("low", "high")])
-        for quantity, middle, scaling in (("time", columns.time, factor), ("memory", columns.memory, 1.0 / GIB))
+        scaling * np.abs(columns.intervals[name][:, front] - middle[front]) if name in columns.intervals else None
+        for name, middle, scaling in (("time", columns.time, factor), ("memory", columns.memory, 1.0 / GIB))
     ]
     front_look = {"linewidth": 1.4, "marker": "o", "markersize": 3.2}
     looks = {"titles": [title], "cautions": columns.cautions, "panels": 2.8, "legend": {"markerscale": 2}}

@@ -371,10 +371,9 @@ def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     >>> series(["h100", "b200"])["b200"]["marker"]
     '^'
     """
-    colours = zip(names, shades(len(names)), strict=True)
     return {
         name: {"color": colour, "linestyle": dash(place), "marker": marker(place)}
-        for place, (name, colour) in enumerate(colours)
+        for place, (name, colour) in enumerate(zip(names, shades(len(names)), strict=True))
     }
 
 
