@@ -87,9 +87,15 @@ def _specification(demand: ServiceDemand, accelerator: str, bandwidth: float) ->
         return {"axes": with_settings(axes | {"concurrency": sorted(counts)}, demand)}
 
     return specification(
-        demand, accelerator, {}, serving=demand.request_lengths, output={"money": True},
-        prefill=pool(_MAX_PROMPTS), decode=pool(_MAX_SEQUENCES), pools={"transfer": f"{bandwidth!r} B/s"},
-    )  # fmt: skip
+        demand,
+        accelerator,
+        {},
+        serving=demand.request_lengths,
+        output={"money": True},
+        prefill=pool(_MAX_PROMPTS),
+        decode=pool(_MAX_SEQUENCES),
+        pools={"transfer": f"{bandwidth!r} B/s"},
+    )
 
 
 def cheapest(pools: PoolDesigns, demand: ServiceDemand, accelerator: str) -> Fleet | str:
@@ -123,9 +129,16 @@ def cheapest(pools: PoolDesigns, demand: ServiceDemand, accelerator: str) -> Fle
         return f"pools need {counted(int(fewest_devices), 'device')} of {demand.max_devices}"
     software = str(best.match.parts[1].labels.get("software", ""))
     return fleet_of(
-        demand, accelerator, software, _worker_groups(best), times=(best.first_token, best.token),
-        rate=_highest_rate(best, demand), hourly=best.hourly, parameters=pools.parameters, precision=pools.precision,
-    )  # fmt: skip
+        demand,
+        accelerator,
+        software,
+        _worker_groups(best),
+        times=(best.first_token, best.token),
+        rate=_highest_rate(best, demand),
+        hourly=best.hourly,
+        parameters=pools.parameters,
+        precision=pools.precision,
+    )
 
 
 def _fewest_workers(pool: PoolCandidate, pool_index: int, transfer_seconds: float, demand: ServiceDemand) -> int | None:

@@ -157,9 +157,13 @@ def _specification(demand: RunDemand, slug: str) -> str:
         "recompute": ["none", "selective", "full"],
     }
     return specification(
-        demand, slug, axes, workload={"run_tokens": demand.tokens, "global_batch": demand.global_batch},
-        constraints={"all": ["fits_probability >= 0.9"]}, output={"keep": "feasible", "money": True, "run": True},
-    )  # fmt: skip
+        demand,
+        slug,
+        axes,
+        workload={"run_tokens": demand.tokens, "global_batch": demand.global_batch},
+        constraints={"all": ["fits_probability >= 0.9"]},
+        output={"keep": "feasible", "money": True, "run": True},
+    )
 
 
 def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:

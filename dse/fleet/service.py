@@ -150,12 +150,16 @@ def cheapest_replicas(replicas: dict[str, np.ndarray], demand: ServiceDemand, ac
         float(best_replica["utilisation"]),
     )
     return fleet_of(
-        demand, accelerator, str(best_replica["software"]), (workers,),
+        demand,
+        accelerator,
+        str(best_replica["software"]),
+        (workers,),
         times=[float(best_replica[name]) for name in demand.metrics],
         rate=float(count[best_index] * _highest_rate(fitting, best_replica)),
         hourly=float(hourly[best_index]),
-        parameters=float(best_replica["parameters"]), precision=str(best_replica["precision"]),
-    )  # fmt: skip
+        parameters=float(best_replica["parameters"]),
+        precision=str(best_replica["precision"]),
+    )
 
 
 def _highest_rate(fitting: dict[str, np.ndarray], best_replica: dict[str, Any]) -> float:

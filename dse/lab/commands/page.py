@@ -104,9 +104,14 @@ def _start(design: DesignOptions, serving: bool) -> Start:
     option_words += ["--any-option"] if design.any_option else []
     set_values = {short_name(path): value_text(path, value) for path, value in request.values.items()}
     names = CatalogNames(
-        design.workload, system, request.stack, accelerator_of(system), option_words, set_values,
+        design.workload,
+        system,
+        request.stack,
+        accelerator_of(system),
+        option_words,
+        set_values,
         known=request.set_leaves,
-    )  # fmt: skip
+    )
     return Start(request.study, request.design, names)
 
 

@@ -176,9 +176,17 @@ class _Device:
                 start = max(event.end, self.stream_end.get(stream, 0.0))
                 self.stream_end[stream] = start + seconds
                 yield TraceKernel(
-                    "stage_output", "message", "", stream, start, seconds, task.micro_batch,
-                    message=self.boundary, peer=stage_offset, number=self._message_number(task),
-                )  # fmt: skip
+                    "stage_output",
+                    "message",
+                    "",
+                    stream,
+                    start,
+                    seconds,
+                    task.micro_batch,
+                    message=self.boundary,
+                    peer=stage_offset,
+                    number=self._message_number(task),
+                )
 
     # Passes
 
