@@ -22,27 +22,19 @@ _KINDS = ("leaves", "metrics", "axes", "constraints", "columns")
 
 @capability("Manage", "list", path="names")
 def names(
-    kind: Annotated[
-        str | None,
-        Option(
-            "What to list [default: how many there are of each].",
-            is_argument=True,
-            metavar="|".join(_KINDS),
-            choices=_KINDS,
-        ),
-    ] = None,
-    pattern: Annotated[
-        str,
-        Option(
-            "Part of a name or of its meaning, or a whole name with * and ?.", is_argument=True, metavar="[PATTERN]"
-        ),
-    ] = "",
-    serving: Annotated[bool, Option("Metrics of serving alone.")] = False,
+    kind: Annotated[str | None, Option(is_argument=True, metavar="|".join(_KINDS), choices=_KINDS)] = None,
+    pattern: Annotated[str, Option(is_argument=True, metavar="[PATTERN]")] = "",
+    serving: bool = False,
 ) -> Report:
     """List all names, with unit, meaning, bounds and default.
 
     Without a kind it prints the number of names of each. Leaves of a design, metrics, axes of sweeps, names of
     constraints and objectives, columns of tables. Exit status 1 when nothing matches.
+
+    Args:
+        kind: What to list [default: how many there are of each].
+        pattern: Part of a name or of its meaning, or a whole name with * and ?.
+        serving: Metrics of serving alone.
     """
     from dse.capabilities.listing import listing
     from dse.doors import STUDIES

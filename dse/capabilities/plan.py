@@ -65,11 +65,9 @@ OutputTokens = Annotated[float, Option("Serving: output tokens, mean.", flag="--
 @capability("Serve", details=("limits", "load", "launch"))
 def plan(
     workload: Workload,
-    on: Annotated[
-        str | Sequence[str], Option("Accelerators, joined by commas.", flag="--on", metavar="NAME,…", terminal=str)
-    ],
-    serving: Annotated[bool, Option("Plan a service, not a training run.")] = False,
-    rate: Annotated[float | None, Option("Serving: requests/s, Poisson [default: none].", metavar="N")] = None,
+    on: Annotated[str | Sequence[str], Option(flag="--on", metavar="NAME,…", terminal=str)],
+    serving: bool = False,
+    rate: Annotated[float | None, Option(metavar="N")] = None,
     first_token: FirstToken = None,
     token: Token = None,
     prompt_tokens: PromptTokens = 1024.0,
@@ -83,12 +81,8 @@ def plan(
     tokens: Annotated[
         _Amount, _amount("Training: tokens, such as 2T [default: those of the model's file].", "--tokens", "N")
     ] = None,
-    global_batch: Annotated[
-        int | None, Option("Training: sequences per step [default: the model's].", metavar="N", low=1)
-    ] = None,
-    max_devices: Annotated[
-        int | None, Option("Maximum number of devices [default: 64; of training 16384].", metavar="N", low=1)
-    ] = None,
+    global_batch: Annotated[int | None, Option(metavar="N", low=1)] = None,
+    max_devices: Annotated[int | None, Option(metavar="N", low=1)] = None,
     settings: Settings = None,
     software: Software = None,
     progress: ShowProgress = None,
@@ -98,6 +92,24 @@ def plan(
     With --serving replicas that serve a rate of requests within limits of latency, else a cluster that trains a model
     within a time and a budget. Has configuration, cost and margins by accelerator, and what would change the
     cheapest. Costs are those of buying and running the system (docs/cost.md), not prices of rent.
+
+    Args:
+        workload: Workload, by its name in the catalogue.
+        on: Accelerators, joined by commas.
+        serving: Plan a service, not a training run.
+        rate: Serving: requests/s, Poisson [default: none].
+        first_token: Serving: limit of time to first token: 1s, p95=1s; one of both is needed [default: none].
+        token: Serving: limit of time per output token: 30ms, p95=30ms; one of both is needed [default: none].
+        prompt_tokens: Serving: prompt tokens, mean.
+        output_tokens: Serving: output tokens, mean.
+        time: Training: limit of the run with failures: 30d, 12 h [default: none].
+        budget: Training: limit of its cost: 5M, 200k [default: none].
+        tokens: Training: tokens, such as 2T [default: those of the model's file].
+        global_batch: Training: sequences per step [default: the model's].
+        max_devices: Maximum number of devices [default: 64; of training 16384].
+        settings: Set any value of the design: tp=8, recompute=full, …
+        software: Software stack [default: by chip, kind of model and measured rows].
+        progress: Show progress on standard error, or in a notebook.
     """
     from dse.designs import catalog
     from dse.fleet import RunDemand, ServiceDemand

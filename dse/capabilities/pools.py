@@ -29,23 +29,10 @@ _ROWS = 8
 @capability("Serve", details=("latencies", "gains", "intervals"))
 def pools(
     specification: Specification,
-    output: Annotated[Path | None, Option("File of all whole workers, .csv [default: none].", short="-o")] = None,
-    figure: Annotated[
-        Path | None,
-        Option("Figure of whole workers, .png, .svg or .pdf [default: none].", metavar="FILE.png"),
-    ] = None,
-    tool: Annotated[
-        str | None,
-        Option(
-            "Print launch lines of whole workers: vllm, sglang, tensorrt-llm [default: none].",
-            flag="--for",
-            metavar="TOOL",
-        ),
-    ] = None,
-    pick: Annotated[
-        int | None,
-        Option("Number of the workers that are launched, as listed [default: the most requests/s].", low=1),
-    ] = None,
+    output: Annotated[Path | None, Option(short="-o")] = None,
+    figure: Annotated[Path | None, Option(metavar="FILE.png")] = None,
+    tool: Annotated[str | None, Option(flag="--for", metavar="TOOL")] = None,
+    pick: Annotated[int | None, Option(low=1)] = None,
     force: Force = False,
 ) -> Report:
     """Match prefill pools with decode pools.
@@ -53,6 +40,14 @@ def pools(
     Sweeps each pool on its own, and has the best pair of every two accelerators, and engines that do both. The
     specification is a sweep with sections [prefill], [decode] and [pools]. With n_devices under [pools] also finds
     whole workers: fronts of pools and of engines that do both over latency and rate.
+
+    Args:
+        specification: Specification, or example:NAME; in Python and requests its sections as a dictionary.
+        output: File of all whole workers, .csv [default: none].
+        figure: Figure of whole workers, .png, .svg or .pdf [default: none].
+        tool: Print launch lines of whole workers: vllm, sglang, tensorrt-llm [default: none].
+        pick: Number of the workers that are launched, as listed [default: the most requests/s].
+        force: Replace a file that dse has not written.
     """
     from dse.fleet import match
     from dse.io import check_output

@@ -36,14 +36,9 @@ class TraceRequest(NamedTuple):
 @capability("Show", local="writes a file")
 def trace(
     design: DesignOptions,
-    output: Annotated[
-        Path, Option("JSON, or a picture (.png, .svg, .pdf); of chakra PREFIX of PREFIX.RANK.et.", short="-o")
-    ],
-    written_as: Annotated[
-        str,
-        Option("chrome: the stages; kineto: kernels of one rank; chakra: nodes of all ranks.", flag="--format"),
-    ] = CHROME,
-    rank: Annotated[int, Option("Rank, of kineto.", low=0)] = 0,
+    output: Annotated[Path, Option(short="-o")],
+    written_as: Annotated[str, Option(flag="--format")] = CHROME,
+    rank: Annotated[int, Option(low=0)] = 0,
     force: Force = False,
 ) -> Report:
     """Write one step of a design as a timeline.
@@ -53,6 +48,13 @@ def trace(
     Prints the step time event by event, and that of the closed forms of dse evaluate. As kineto every kernel and
     message of one rank, as the PyTorch profiler writes them: dse diagnose and dse validate --profile read it. As chakra
     compute and messages of every rank, as Chakra execution traces, which network simulators (ASTRA-sim) replay.
+
+    Args:
+        design: Options of the design.
+        output: JSON, or a picture (.png, .svg, .pdf); of chakra PREFIX of PREFIX.RANK.et.
+        written_as: chrome: the stages; kineto: kernels of one rank; chakra: nodes of all ranks.
+        rank: Rank, of kineto.
+        force: Replace a file that dse has not written.
     """
     from dse.doors import TRAINING
     from dse.io import check_output

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import operator
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ REQUIRED: Any = inspect.Parameter.empty
 class Option:
     """What an option of a capability is, next to its type and default: ``Annotated[int | None, Option(…)]``."""
 
-    help: str  #: one sentence; with ``[default: …]`` at its end where the default does not say what happens
+    help: str = ""  #: with ``[default: …]`` at its end where that does not say what happens; "": as the docstring says
     flag: str = ""  #: in a command line, by default ``--`` and the parameter's name
     short: str = ""  #: letter of a command line, ``-n``
     metavar: str = ""  #: what a command line writes for the value
@@ -103,27 +104,37 @@ def _is_path(kind: Any) -> bool:
 def parameters_of(function: Any, group: tuple[str, type] | None = None) -> tuple[BoundOption, ...]:
     """Return the parameters of a function that declares its options, needed ones first.
 
-    A parameter whose type is a dataclass stands for its fields: a group of options, declared once for all functions
-    that take it.
+    What an option means stands in the section ``Args`` of the docstring, where its declaration does not say it. A
+    parameter whose type is a dataclass stands for its fields: a group of options, declared once for all functions that
+    take it.
 
     Args:
         function: with an :class:`Option` for each parameter, or the record of a group.
         group: parameter and record that the fields are of.
 
     Raises:
-        TypeError: for a parameter without an :class:`Option`.
+        TypeError: for a parameter without an :class:`Option` that the docstring does not explain either.
     """
-    hints = typing.get_type_hints(function, include_extras=True)
+    hints, texts = typing.get_type_hints(function, include_extras=True), _argument_texts(function)
     parameters: list[BoundOption] = []
     for name, parameter in inspect.signature(function).parameters.items():
         if dataclasses.is_dataclass(hints[name]):
             parameters += parameters_of(hints[name], (name, hints[name]))
             continue
         kind, option = _declared(hints[name])
-        if option is None:
+        if name not in texts and not (option and option.help):
             raise TypeError(f"{function.__module__}.{function.__name__}: {name} has no Option")
+        if option is None or not option.help:
+            option = dataclasses.replace(option or Option(), help=texts[name])
         parameters.append(BoundOption(name, option, kind, parameter.default, parameter.annotation, group))
     return tuple(sorted(parameters, key=lambda parameter: parameter.default is not REQUIRED))
+
+
+def _argument_texts(function: Any) -> dict[str, str]:
+    """Return parameter → its text in the section ``Args`` of a docstring."""
+    _, _, section = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
+    entries = re.split(r"^    (\w+): ", section.partition("\n\n")[0], flags=re.MULTILINE)[1:]
+    return {name: " ".join(text.split()) for name, text in zip(entries[::2], entries[1::2], strict=True)}
 
 
 def _declared(hint: Any) -> tuple[Any, Option | None]:

@@ -40,12 +40,8 @@ Live = Annotated[bool, Option("Put the model into the page, which computes what 
 def page(
     *,
     results: Annotated[Any, _RESULTS] = None,
-    workload: Annotated[
-        str | None, Option("Workload of the model, by its name in the catalogue [default: no model].", short="-w")
-    ] = None,
-    system: Annotated[
-        str | None, Option("System or accelerator of the model, by its name [default: no model].", short="-s")
-    ] = None,
+    workload: Annotated[str | None, Option(short="-w")] = None,
+    system: Annotated[str | None, Option(short="-s")] = None,
     mapping: MappingOptions,
     serving: Serving = False,
     live: Live = False,
@@ -59,6 +55,17 @@ def page(
     constraints, the Pareto front, every design with its parts, two side by side, and of each the lines that evaluate
     and launch it. Of a design the model itself: sliders and fields for every value, time, memory, energy and cost by
     part, a curve over any value and a map over any two. Without Python and without a network.
+
+    Args:
+        results: Results of dse run or dse search, to explore.
+        workload: Workload of the model, by its name in the catalogue [default: no model].
+        system: System or accelerator of the model, by its name [default: no model].
+        mapping: Options of the design, but for its model and machine.
+        serving: Serve requests instead of training.
+        live: Put the model into the page, which computes what is chosen or changed.
+        points: Designs that the page holds at most.
+        output: File ending in .html [default: RESULTS.html or WORKLOAD_SYSTEM.html].
+        force: Replace a file that dse has not written.
     """
     start = None
     if workload is not None and system is not None:

@@ -44,22 +44,11 @@ _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 @capability("Serve")
 def simulate(
     *,
-    trace: Annotated[
-        Path | None,
-        Option(
-            "Requests: arrival_s, prompt_tokens, answer_tokens [, prefix_id, prefix_tokens, session_id] "
-            "[default: drawn by load, request_rate, prompt_tokens, output_tokens, length_spread, answer_spread].",
-            metavar="FILE.csv",
-        ),
-    ] = None,
-    requests: Annotated[int | None, Option("Drawn requests [default: 10000].", low=1, high=10_000_000)] = None,
-    seed: Annotated[int, Option("Seed of what is drawn.", low=0)] = 0,
-    output: Annotated[
-        Path | None, Option("File with the times of every request, .nc or .csv [default: none].", short="-o")
-    ] = None,
-    timeline: Annotated[
-        Path | None, Option("Steps and requests for ui.perfetto.dev [default: none].", metavar="FILE.json")
-    ] = None,
+    trace: Annotated[Path | None, Option(metavar="FILE.csv")] = None,
+    requests: Annotated[int | None, Option(low=1, high=10_000_000)] = None,
+    seed: Annotated[int, Option(low=0)] = 0,
+    output: Annotated[Path | None, Option(short="-o")] = None,
+    timeline: Annotated[Path | None, Option(metavar="FILE.json")] = None,
     design: DesignOptions,
     force: Force = False,
 ) -> Report:
@@ -67,6 +56,16 @@ def simulate(
 
     Chunked prompts, admission by cache blocks, preemption, prefix cache: with the step times of the model. Has
     percentiles of latency, throughput, and use of engine and cache, with those of the closed forms.
+
+    Args:
+        trace: Requests: arrival_s, prompt_tokens, answer_tokens [, prefix_id, prefix_tokens, session_id] [default:
+            drawn by load, request_rate, prompt_tokens, output_tokens, length_spread, answer_spread].
+        requests: Drawn requests [default: 10000].
+        seed: Seed of what is drawn.
+        output: File with the times of every request, .nc or .csv [default: none].
+        timeline: Steps and requests for ui.perfetto.dev [default: none].
+        design: Options of the design.
+        force: Replace a file that dse has not written.
     """
     from dse.designs.calibrated import range_note
     from dse.doors import SERVING, serve
