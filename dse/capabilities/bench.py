@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import Annotated
 
 from dse.errors import InputError
-from dse.reports import Column, Option, Report, Table, capability
+from dse.reports import Column, Report, Table, capability
 
 
 @capability("Manage", local="measures a machine for minutes")
-def bench(starts: Annotated[bool, Option("Also time new processes, with a cold and a warm cache.")] = True) -> Report:
+def bench(starts: bool = True) -> Report:
     """Measure how fast dse is here.
 
     Rates and start-up times of the standard sweep. Needs a source checkout.
+
+    Args:
+        starts: Also time new processes, with a cold and a warm cache.
     """
     from dse.io import checkout
 

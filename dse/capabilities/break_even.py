@@ -15,7 +15,7 @@ from dse.reports.options import Workload
 from dse.reports.report import NOTHING_FEASIBLE
 
 if TYPE_CHECKING:
-    from dse.fleet import Fleet, ServicePlan
+    from dse.fleet import Fleet, Plan
 
 #: Rates per factor of two that are compared; how often a crossing is narrowed, and by how much each time.
 _STEPS, _ROUNDS, _PARTS = 2, 2, 10
@@ -54,22 +54,30 @@ class Crossing(NamedTuple):
 @capability("Serve", "break-even")
 def break_even(
     workload: Workload,
-    on: Annotated[
-        str | Sequence[str],
-        Option("Two accelerators, one option each, or joined by a comma.", flag="--on", terminal=list[str]),
-    ],
-    low: Annotated[float, Option("Lowest rate, requests/s.", flag="--from", low=1e-3, high=1e6)] = 0.1,
-    high: Annotated[float, Option("Highest rate, requests/s.", flag="--to", low=1e-3, high=1e6)] = 100.0,
+    on: Annotated[str | Sequence[str], Option(flag="--on", terminal=list[str])],
+    low: Annotated[float, Option(flag="--from", low=1e-3, high=1e6)] = 0.1,
+    high: Annotated[float, Option(flag="--to", low=1e-3, high=1e6)] = 100.0,
     first_token: FirstToken = None,
     token: Token = None,
     prompt_tokens: PromptTokens = 1024.0,
     output_tokens: OutputTokens = 1024.0,
-    max_devices: Annotated[int, Option("Maximum number of devices.", metavar="N", low=1)] = 512,
+    max_devices: Annotated[int, Option(metavar="N", low=1)] = 512,
 ) -> Report:
     """Find the load at which two fleets cost the same.
 
     At each rate both have their cheapest fleet within the limits of latency, as dse plan --serving finds it, in whole
     devices: costs are steps, so that the cheaper one may change several times. Costs are those of buying and running.
+
+    Args:
+        workload: Workload, by its name in the catalogue.
+        on: Two accelerators, one option each, or joined by a comma.
+        low: Lowest rate, requests/s.
+        high: Highest rate, requests/s.
+        first_token: Serving: limit of time to first token: 1s, p95=1s; one of both is needed [default: none].
+        token: Serving: limit of time per output token: 30ms, p95=30ms; one of both is needed [default: none].
+        prompt_tokens: Serving: prompt tokens, mean.
+        output_tokens: Serving: output tokens, mean.
+        max_devices: Maximum number of devices.
     """
     from dse.designs.catalog import resolve
     from dse.fleet import ServiceDemand, provision
@@ -88,7 +96,7 @@ def break_even(
     plan = provision(demand._replace(further_rates=tuple(_rates(low, high))))
     first, second = plan.demand.accelerators
 
-    def costs(plan: ServicePlan, rates: Sequence[float]) -> list[CostAtRate]:
+    def costs(plan: Plan, rates: Sequence[float]) -> list[CostAtRate]:
         return [_costs(plan, rate, (first, second)) for rate in rates]
 
     rows = [row for row in costs(plan, _rates(low, high)) if math.isfinite(min(row.first, row.second))]
@@ -119,7 +127,7 @@ def break_even(
     )
 
 
-def _costs(plan: ServicePlan, rate: float, names: tuple[str, str]) -> CostAtRate:
+def _costs(plan: Plan, rate: float, names: tuple[str, str]) -> CostAtRate:
     """Return the costs of the cheapest fleets of two accelerators at a rate that a plan has swept."""
     cheapest: list[Fleet | None] = []
     for name in names:

@@ -37,10 +37,15 @@ _Folder = Annotated[Path | None, Option("A catalogue folder to search first [def
 
 @capability("Manage", "catalog list", path="catalog", group_help=_HELP)
 def catalog_list(
-    kind: Annotated[str | None, Option("Only this kind [default: all kinds].", is_argument=True)] = None,
+    kind: Annotated[str | None, Option(is_argument=True)] = None,
     folder: _Folder = None,
 ) -> Report:
-    """List the names of all entries, by kind."""
+    """List the names of all entries, by kind.
+
+    Args:
+        kind: Only this kind [default: all kinds].
+        folder: A catalogue folder to search first [default: $DSE_CATALOG].
+    """
     from dse.designs import catalog
 
     names = {each: catalog.names(each, folder) for each in (catalog.kinds() if kind is None else [kind])}
@@ -51,13 +56,18 @@ def catalog_list(
 
 @capability("Manage", "catalog show", path="show")
 def show(
-    name: Annotated[str, Option("A name or alias.", is_argument=True)],
-    kind: Annotated[str | None, Option("Only this kind [default: all kinds].")] = None,
+    name: Annotated[str, Option(is_argument=True)],
+    kind: str | None = None,
     folder: _Folder = None,
 ) -> Report:
     """Show the values of an entry, with their sources and confidence.
 
     Long records, such as rates of kernels, are details, which all prints.
+
+    Args:
+        name: A name or alias.
+        kind: Only this kind [default: all kinds].
+        folder: A catalogue folder to search first [default: $DSE_CATALOG].
     """
     entries = _entries(name, kind, folder)
     keys = ("kind", "slug", "name", "aliases", "note", "values")
@@ -79,17 +89,21 @@ def catalog_check(folder: _Folder = None) -> Report:
 
 @capability("Manage", "catalog from-config", local="writes a file")
 def catalog_from_config(
-    config: Annotated[
-        Path, Option("The config.json of a model on Hugging Face.", is_argument=True, metavar="CONFIG.json")
-    ],
-    output: Annotated[Path, Option("File to write, in workloads/ of a catalogue.", short="-o", metavar="FILE.toml")],
-    name: Annotated[str | None, Option("Name of the workload [default: that of the file].")] = None,
+    config: Annotated[Path, Option(is_argument=True, metavar="CONFIG.json")],
+    output: Annotated[Path, Option(short="-o", metavar="FILE.toml")],
+    name: str | None = None,
     force: Force = False,
 ) -> Report:
     """Write a workload from a config.json of Hugging Face.
 
     The shape is read from it; set seq_len and global_batch to those of your training. Dense decoders, and mixtures of
     experts with or without latent attention.
+
+    Args:
+        config: The config.json of a model on Hugging Face.
+        output: File to write, in workloads/ of a catalogue.
+        name: Name of the workload [default: that of the file].
+        force: Replace a file that dse has not written.
     """
     from dse.designs.catalog import huggingface
     from dse.io import outputs

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.designs import Settings as SettingsValue, request_design
+from dse.capabilities.designs import DesignOptions
 from dse.errors import InputError
 from dse.io import counted, percent, quantity
 from dse.io.quantities import span
@@ -33,7 +33,7 @@ _NEVER, _FITS = 5e-4, 0.5
 _LONGEST = 40
 
 
-@capability("Ask")
+@capability("Ask", details=("scenarios",))
 def decide(
     designs: Designs,
     workload: CommonWorkload = None,
@@ -102,7 +102,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def choices_of(
-    designs: Any, workload: str | None, system: str | None, settings: SettingsValue, any_option: bool, serving: bool
+    designs: Any, workload: str | None, system: str | None, settings: Settings, any_option: bool, serving: bool
 ) -> tuple[Study, list[Choice], str, list[str]]:
     """Return the study, the designs, the name of the metric to decide by, and notes, from the options of a decision.
 
@@ -137,7 +137,7 @@ def _choice(
     design: str | Mapping[str, Any],
     workload: str | None,
     system: str | None,
-    settings: SettingsValue,
+    settings: Settings,
     any_option: bool,
     study: Study,
 ) -> Choice:
@@ -167,7 +167,9 @@ def _choice(
         hint = f"; for a value of all designs repeat --set: --set {text}" if settings and values else ""
         raise InputError("decide", f"{text}: no {missing}", "a workload and a system each", f"add {option} NAME{hint}")
     common = [setting for setting in setting_texts(settings) if setting.partition("=")[0].strip() not in values]
-    request = request_design(model, system_name, [*common, *setting_texts(values)], any_option=any_option, study=study)
+    texts = [*common, *setting_texts(values)]
+    options = DesignOptions(workload=model, system=system_name, settings=texts, any_option=any_option)
+    request = options.request(study)
     stack, chip = catalog.resolve("software", request.stack), accelerator_of(system_name)
     model_name = catalog.resolve("workload", model)
     return Choice(text, request.design, stack, chip, model_name, system_name, fixed_paths=request.set_leaves)
@@ -319,8 +321,7 @@ def _design_table(decision: Decision, study: Study, short: Mapping[str, str], na
         *numbers,
         Column("design", "name", left=True, prose=True),
         Column("predicted", "value", text),
-        Column("80 % interval", "low", row_text=lambda row: f"{text(row['low'])} to {text(row['high'])}"),
-        Column("", "high", hidden=True),
+        Column("80 % interval", "low", text, high="high"),
         Column("best", "probability_best", lambda share: f"{100 * share:.0f} %"),
         Column("expected loss", "expected_regret", _loss_text),
         Column("loss, 90th pct.", "regret_90", _loss_text, spare=True),

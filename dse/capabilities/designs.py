@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from dse.capabilities.settings import raise_duplicate, settings_of
+from dse.reports.options import AnyOption, Devices, Settings, Software, System, Workload
 
 if TYPE_CHECKING:
     from dse.doors import Study
     from dse.types import Design
-
-#: What ``settings`` may be.
-Settings = Mapping[str, Any] | Sequence[str] | None
 
 
 class DesignRequest(NamedTuple):
@@ -36,12 +35,42 @@ class DesignRequest(NamedTuple):
     @property
     def summary(self) -> str:
         """Lines on the design: model, system, stack and precision; devices, degrees and settings of its study."""
-        stack = f"{self.stack} (default of {self.system})" if self.has_default_stack else self.stack
-        return design_summary(self.workload, self.system, stack, self.design, self.study)
+        return self.description(f"{self.stack} (default of {self.system})" if self.has_default_stack else self.stack)
+
+    def description(self, stack: str) -> str:
+        """Return lines on the design, with a text on its stack."""
+        from dse.designs import catalog
+        from dse.types import Precision, choice_name
+        from dse.views.studies import presentation_of
+
+        m, n_devices = self.design.mapping, self.design.system.n_devices
+        precision = choice_name(Precision(int(m.precision)))
+        degrees = [name for name in ("tp", "cp", "pp", "dp") if f"mapping.{name}" not in self.study.ignored_leaves]
+        split = " x ".join(f"{name} {getattr(m, name):g}" for name in degrees)
+        devices = f"{n_devices:g} {'device' if n_devices == 1 else 'devices'}{_slice_text(self.design)}"
+        first = f"{catalog.resolve('workload', self.workload)} on {self.system}, {stack}, {precision}"
+        return f"{first}\n{devices} = {split}; {presentation_of(self.study).settings(self.design)}"
 
     def cautions(self, metrics: Mapping[str, float]) -> list[str]:
-        """Return texts on what a reader of the metrics should know, without those on the range of calibration."""
-        return design_cautions(self, metrics)
+        """Return texts on vendor, context, kind of stack, unused devices, power limit, mesh and tokens, empty for none.
+
+        Args:
+            metrics: metrics of the design by name.
+        """
+        from dse.designs import accelerator_of, lookup_of
+        from dse.designs.calibrated import context_note, training_stack_note, vendor_note
+        from dse.designs.records import tokens_note
+
+        texts = (
+            vendor_note(self.stack, accelerator_of(self.system)),
+            context_note(self.workload, lookup_of(self.design, metrics)),
+            training_stack_note([self.stack]) if self.study.name == "serving" else "",
+            _unused_devices_note(self.design),
+            _power_limit_note(self),
+            _mesh_note(self),
+            tokens_note(self.set_leaves),
+        )
+        return [*filter(None, texts)]
 
     def uncalibrated(self, metrics: Mapping[str, float]) -> list[str]:
         """Return a text for each value outside the rows that the stack was fitted to, empty within them."""
@@ -50,61 +79,65 @@ class DesignRequest(NamedTuple):
         return uncalibrated_quantities(self.stack, lookup_of(self.design, metrics), accelerator_of(self.system))
 
 
-def request_design(
-    workload: str,
-    system: str,
-    settings: Settings = None,
-    n_devices: int | None = None,
-    software: str | None = None,
-    any_option: bool = False,
-    study: Study | None = None,
-    to_serve: str = "add --serving",
-    tool: str = "",
-) -> DesignRequest:
-    """Build the design that options state, with its stack and the leaves that they set.
+@dataclasses.dataclass(frozen=True)
+class MappingOptions:
+    """Options of a design, but for its model and its machine."""
 
-    Args:
-        workload: name in the catalogue.
-        system: name of a system or an accelerator.
-        settings: name → value, or ``NAME=VALUE`` each.
-        n_devices: None for the product of the degrees.
-        software: name of the stack; None for the default.
-        any_option: allow options that the stack lacks.
-        study: study of the design, by default training.
-        to_serve: fix in errors for leaves of serving.
-        tool: name of the tool that the design is for, which prefers stacks.
+    settings: Settings = None
+    n_devices: Devices = None
+    software: Software = None
+    any_option: AnyOption = False
 
-    Returns:
-        The design with the names it was stated by; leaves are plain numbers in SI units.
 
-    Raises:
-        InputError: for unknown names, invalid values and options stated twice.
-    """
-    from dse.designs import design, leaf, leaf_path
-    from dse.designs.catalog import SERVED_FORMAT, default_software, format_note
-    from dse.designs.leaves import reading_note
-    from dse.doors import TRAINING
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DesignOptions(MappingOptions):
+    """Options of a design: a group, which each capability of one design takes."""
 
-    study = TRAINING if study is None else study
-    serves = study.name == "serving"
-    values = settings_of(settings, study, to_serve=to_serve)
-    for name, option, option_value in (("n_devices", "-n", n_devices), ("software", "--software", software)):
-        if option_value is not None and name in values:
-            raise_duplicate("--set", name, f"{option} {option_value}", f"--set {name}")
-    n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
-    paths = {name: leaf_path(name, "--set", serves) for name in values}
-    stack = software
-    if stack is None:
-        stack = default_software(system, serving=serves, workload=workload, tool=tool)
-    kind = "serving" if serves else "training"
-    complete_design = study.complete(design(workload, system, stack, n_devices, "--set", any_option, kind, **values))
-    notes = [reading_note(name, paths[name], value) for name, value in values.items()]
-    if serves and not set(SERVED_FORMAT) & set(paths.values()):
-        notes.append(format_note([workload]))
-    set_values = {path: leaf(complete_design, path) for path in paths.values()}
-    has_default_stack = software is None
-    readings = list(filter(None, notes))
-    return DesignRequest(complete_design, workload, system, stack, has_default_stack, study, readings, set_values)
+    workload: Workload
+    system: System
+
+    def request(self, study: Study | None = None, to_serve: str = "add --serving", tool: str = "") -> DesignRequest:
+        """Build the design that the options state, with its stack and the leaves that they set.
+
+        Args:
+            study: study of the design, by default training.
+            to_serve: fix in errors for leaves of serving.
+            tool: name of the tool that the design is for, which prefers stacks.
+
+        Returns:
+            The design with the names it was stated by; leaves are plain numbers in SI units.
+
+        Raises:
+            InputError: for unknown names, invalid values and options stated twice.
+        """
+        from dse.designs import design, leaf, leaf_path
+        from dse.designs.catalog import SERVED_FORMAT, default_software, format_note
+        from dse.designs.leaves import reading_note
+        from dse.doors import TRAINING
+
+        study = TRAINING if study is None else study
+        serves = study.name == "serving"
+        values = settings_of(self.settings, study, to_serve=to_serve)
+        for name, option in (("n_devices", "-n"), ("software", "--software")):
+            if getattr(self, name) is not None and name in values:
+                raise_duplicate("--set", name, f"{option} {getattr(self, name)}", f"--set {name}")
+        n_devices, software = values.pop("n_devices", self.n_devices), values.pop("software", self.software)
+        paths = {name: leaf_path(name, "--set", serves) for name in values}
+        stack = software
+        if stack is None:
+            stack = default_software(self.system, serving=serves, workload=self.workload, tool=tool)
+        kind = "serving" if serves else "training"
+        complete_design = study.complete(
+            design(self.workload, self.system, stack, n_devices, "--set", self.any_option, kind, **values)
+        )
+        notes = [reading_note(name, paths[name], value) for name, value in values.items()]
+        if serves and not set(SERVED_FORMAT) & set(paths.values()):
+            notes.append(format_note([self.workload]))
+        set_values = {path: leaf(complete_design, path) for path in paths.values()}
+        readings = list(filter(None, notes))
+        return DesignRequest(
+            complete_design, self.workload, self.system, stack, software is None, study, readings, set_values
+        )
 
 
 def leaf_values(design: Design) -> dict[str, float]:
@@ -113,22 +146,6 @@ def leaf_values(design: Design) -> dict[str, float]:
 
     values = {path: leaf(design, path) for path in leaves_of(design)}
     return {path: float(value) for path, value in values.items() if value is not None}
-
-
-def design_summary(workload: str, system: str, software: str, design: Design, study: Study) -> str:
-    """Return two lines on a design: model, system, stack and precision; devices, degrees and settings of its study."""
-    from dse.designs import catalog
-    from dse.types import Precision, choice_name
-    from dse.views.studies import presentation_of
-
-    m = design.mapping
-    precision = choice_name(Precision(int(m.precision)))
-    degrees = [name for name in ("tp", "cp", "pp", "dp") if f"mapping.{name}" not in study.ignored_leaves]
-    split = " x ".join(f"{name} {getattr(m, name):g}" for name in degrees)
-    first = f"{catalog.resolve('workload', workload)} on {system}, {software}, {precision}"
-    devices = "device" if design.system.n_devices == 1 else "devices"
-    settings = presentation_of(study).settings(design)
-    return f"{first}\n{design.system.n_devices:g} {devices}{_slice_text(design)} = {split}; {settings}"
 
 
 def _slice_text(design: Design) -> str:
@@ -154,33 +171,6 @@ def chip_notes(design: Design) -> list[str]:
     return [*filter(None, [saturated]), *chip_limits(accelerator.chip).values()]
 
 
-def design_cautions(request: DesignRequest, metrics: Mapping[str, float]) -> list[str]:
-    """Return texts on vendor, context, kind of stack, unused devices, power limit, mesh and tokens, empty for none.
-
-    Args:
-        request: with plain numbers as leaves.
-        metrics: metrics of its design by name.
-    """
-    from dse.designs import accelerator_of, lookup_of
-    from dse.designs.calibrated import context_note, training_stack_note, vendor_note
-    from dse.designs.records import tokens_note
-
-    return [
-        *filter(
-            None,
-            (
-                vendor_note(request.stack, accelerator_of(request.system)),
-                context_note(request.workload, lookup_of(request.design, metrics)),
-                training_stack_note([request.stack]) if request.study.name == "serving" else "",
-                _unused_devices_note(request.design),
-                _power_limit_note(request),
-                _mesh_note(request),
-                tokens_note(request.set_leaves),
-            ),
-        )
-    ]
-
-
 def _power_limit_note(request: DesignRequest) -> str:
     """Return a text on a power limit that is not stated or leaves times unchanged, "" for neither."""
     from dse.designs import accelerator_of, catalog
@@ -202,10 +192,8 @@ def _mesh_note(request: DesignRequest) -> str:
 
     if "system.scale_up.domain" not in request.set_leaves:
         return ""
-    network, catalog_domain = (
-        request.design.system.scale_up,
-        catalog.values("system", request.system)["scale_up.domain"],
-    )
+    network = request.design.system.scale_up
+    catalog_domain = catalog.values("system", request.system)["scale_up.domain"]
     return mesh_note(float(network.mesh), float(network.bandwidth), catalog_domain, float(network.domain))
 
 

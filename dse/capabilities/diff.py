@@ -32,11 +32,9 @@ _DIGEST, _DIGITS, _LONGEST = re.compile("[0-9a-f]{64}"), 12, 60
 
 @capability("Show", local="compares files of this machine")
 def diff(
-    first: Annotated[Any, Option("Results of dse run or dse search.", is_argument=True, metavar="A.nc", terminal=Path)],
-    second: Annotated[
-        Any, Option("Results that are compared with them.", is_argument=True, metavar="B.nc", terminal=Path)
-    ],
-    tolerance: Annotated[float, Option("Relative changes of numbers up to this do not count.", metavar="SHARE")] = 0.0,
+    first: Annotated[Any, Option(is_argument=True, metavar="A.nc", terminal=Path)],
+    second: Annotated[Any, Option(is_argument=True, metavar="B.nc", terminal=Path)],
+    tolerance: Annotated[float, Option(metavar="SHARE")] = 0.0,
 ) -> Report:
     """Show what changed between two results, or two versions of dse.
 
@@ -44,6 +42,11 @@ def diff(
     both; what became feasible or ceased to be; whether another design is the best, and which parts of its time moved.
 
     Exit status: 0 when designs and numbers are equal; 1 when they differ; 2 for bad input.
+
+    Args:
+        first: Results of dse run or dse search.
+        second: Results that are compared with them.
+        tolerance: Relative changes of numbers up to this do not count.
     """
     if not 0.0 <= tolerance < math.inf:
         raise InputError("--tolerance", f"{tolerance:g}", "a share of 0 or more", "write --tolerance 1e-6")

@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dse.capabilities.changes import Change, best_changes
-from dse.capabilities.designs import DesignRequest, chip_notes, leaf_values, request_design
+from dse.capabilities.designs import DesignOptions, DesignRequest, chip_notes, leaf_values
 from dse.io import percent
 from dse.io.quantities import gib
 from dse.reports import Column, Line, Option, Report, Table, capability
-from dse.reports.options import AnyOption, Devices, Serving, Settings, Software, System, Workload
+from dse.reports.options import Serving
 from dse.reports.report import NOTHING_FEASIBLE
 
 if TYPE_CHECKING:
     from dse.doors import Study
     from dse.measured.uncertainty.intervals import DesignIntervals
     from dse.views import Explanation
+
+#: Names of the details of an explanation (:mod:`dse.views.sections`).
+_DETAILS = (
+    "metrics", "time", "memory", "energy", "cost", "carbon", "run", "operators", "elasticities", "intervals",
+    "cautions",
+)  # fmt: skip
 
 _Metric = Annotated[
     str | None, Option("Metric whose elasticities are shown [default: step_time; of serving request_latency].")
@@ -26,14 +32,9 @@ _Uncertainty = Annotated[
 ]
 
 
-@capability("Ask", door="dse.doors.scalars:evaluate")
+@capability("Ask", door="dse.doors.scalars:evaluate", details=_DETAILS)
 def evaluate(
-    workload: Workload,
-    system: System,
-    settings: Settings = None,
-    n_devices: Devices = None,
-    software: Software = None,
-    any_option: AnyOption = False,
+    design: DesignOptions,
     serving: Serving = False,
     metric: _Metric = None,
     uncertainty: _Uncertainty = True,
@@ -45,19 +46,12 @@ def evaluate(
     """
     from dse.doors import STUDIES
 
-    study = STUDIES["serving" if serving else "training"]
-    request = request_design(workload, system, settings, n_devices, software, any_option, study)
-    return _explained(request, metric, uncertainty)
+    return _explained(design.request(STUDIES["serving" if serving else "training"]), metric, uncertainty)
 
 
-@capability("Serve", door="dse.doors.scalars:serve")
+@capability("Serve", door="dse.doors.scalars:serve", details=_DETAILS)
 def serve(
-    workload: Workload,
-    system: System,
-    settings: Settings = None,
-    n_devices: Devices = None,
-    software: Software = None,
-    any_option: AnyOption = False,
+    design: DesignOptions,
     metric: _Metric = None,
     uncertainty: _Uncertainty = True,
 ) -> Report:
@@ -67,8 +61,7 @@ def serve(
     """
     from dse.doors import STUDIES
 
-    request = request_design(workload, system, settings, n_devices, software, any_option, STUDIES["serving"])
-    return _explained(request, metric, uncertainty)
+    return _explained(design.request(STUDIES["serving"]), metric, uncertainty)
 
 
 def _explained(request: DesignRequest, metric: str | None, uncertainty: bool) -> Report:

@@ -10,7 +10,7 @@ from dse.reports.options import Force
 from dse.reports.tables import Section
 
 
-@capability("Manage")
+@capability("Manage", details=("names",))
 def examples() -> Report:
     """List the sweeps and searches that come with dse.
 
@@ -29,13 +29,17 @@ def examples() -> Report:
 
 @capability("Manage", "examples show")
 def examples_show(
-    name: Annotated[str, Option("Its name, with or without example:.", is_argument=True)],
-    output: Annotated[
-        Path | None, Option("File to copy it to [default: none].", short="-o", metavar="FILE.toml")
-    ] = None,
+    name: Annotated[str, Option(is_argument=True)],
+    output: Annotated[Path | None, Option(short="-o", metavar="FILE.toml")] = None,
     force: Force = False,
 ) -> Report:
-    """Print an example, or copy it to a file of your own."""
+    """Print an example, or copy it to a file of your own.
+
+    Args:
+        name: Its name, with or without example:.
+        output: File to copy it to [default: none].
+        force: Replace a file that dse has not written.
+    """
     from dse.io import outputs
     from dse.io.examples import find_example
 

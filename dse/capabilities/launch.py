@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.designs import DesignRequest, request_design
+from dse.capabilities.designs import DesignOptions, DesignRequest
 from dse.io import counted, digits
 from dse.reports import Option, Report, capability, verbatim
-from dse.reports.options import AnyOption, Devices, Settings, Software, System, Workload
 from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.settings import setting_texts
 
@@ -26,8 +26,7 @@ _NO_LEAVES = ("n_devices", "software")
 
 @capability("Show")
 def launch(
-    workload: Workload,
-    system: System,
+    options: DesignOptions,
     tool: Annotated[
         str,
         Option(
@@ -36,10 +35,6 @@ def launch(
             metavar="TOOL",
         ),
     ],
-    settings: Settings = None,
-    n_devices: Devices = None,
-    software: Software = None,
-    any_option: AnyOption = False,
     role: Annotated[
         str, Option("Role of a pool of engines [default: an engine does both].", metavar="prefill|decode")
     ] = "",
@@ -76,7 +71,7 @@ def launch(
     study, tool_arguments = STUDIES[tool_info.study], launching.ArgumentValues({}, {})
     if arguments is not None:
         tool_arguments = launching.read_arguments(tool, _text(arguments))
-    texts = setting_texts(settings)
+    texts = setting_texts(options.settings)
     text_by_path = _texts_by_path(texts, tool_info.study == "serving")
     engines = ", ".join(sorted(name for name, entry in launching.TOOLS.items() if entry.study == "serving"))
     to_serve = f"name a tool that serves: --for {engines}"
@@ -88,24 +83,18 @@ def launch(
             for name, value in tool_arguments.settings.items()
             if paths[name] not in text_by_path
         ]
-        return read_settings, request_design(
-            workload,
-            system,
-            [*read_settings, *texts],
-            n_devices,
-            software,
-            any_option,
-            study,
-            to_serve,
-            tool_info.name,
-        )
+        stated = dataclasses.replace(options, settings=[*read_settings, *texts])
+        return read_settings, stated.request(study, to_serve, tool_info.name)
 
     read_settings, request = apply_arguments(tool_arguments)
     if tool_arguments.design_dependent and arguments is not None:  # with the weights under the other options
         tool_arguments = launching.read_arguments(tool, _text(arguments), request.design)
         read_settings, request = apply_arguments(tool_arguments)
-    line = launching.launch(request.design, tool, study, workload, request.stack, role, form, system)
-    hardware, reasons = launching.unsupported_hardware(tool, system), infeasibility_reasons(request.design, study)
+    line = launching.launch(request.design, tool, study, options.workload, request.stack, role, form, options.system)
+    hardware, reasons = (
+        launching.unsupported_hardware(tool, options.system),
+        infeasibility_reasons(request.design, study),
+    )
     document = {
         "tool": tool_info.name,
         "version": tool_info.version,

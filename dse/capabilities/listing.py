@@ -64,18 +64,14 @@ def _matching_rows(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple
 def _leaves(_: Sequence[Study]) -> Listing:
     """Return the table of all leaves of a design."""
     title = "leaves of a design: for --set, dse.design, [workload] [system] [mapping] [software], [axes], expressions"
-    rows = (
-        (
-            short_name(path),
-            _units(metadata),
-            metadata["long_name"],
-            _allowed_text(metadata),
-            _default_text(path, metadata),
-            path,
-        )
-        for path, metadata in all_leaves().items()
-    )
-    return Listing(title, ("name", "unit", "meaning", "allowed", "default", "path"), tuple(rows))
+    rows = _leaf_rows(lambda path, meta: (meta["long_name"], _allowed_text(meta), _default_text(path, meta), path))
+    return Listing(title, ("name", "unit", "meaning", "allowed", "default", "path"), rows)
+
+
+def _leaf_rows(cells: Callable[[str, dict[str, Any]], tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """Return (name, unit, *cells) of each leaf."""
+    leaves = all_leaves().items()
+    return tuple((short_name(path), _units(metadata), *cells(path, metadata)) for path, metadata in leaves)
 
 
 def _metrics(studies: Sequence[Study]) -> Listing:
@@ -107,15 +103,7 @@ def _axes(_: Sequence[Study]) -> Listing:
         for key, (kind, _) in CATALOGUE_KEYS.items()
     )
     rules = " or ".join(f'"{rule}"' for rule in RULES)
-    leaves = (
-        (
-            short_name(path),
-            _units(metadata),
-            metadata["long_name"],
-            _axis_values_text(metadata, path in ALL_DEGREES[1:], rules),
-        )
-        for path, metadata in all_leaves().items()
-    )
+    leaves = _leaf_rows(lambda path, meta: (meta["long_name"], _axis_values_text(meta, path in ALL_DEGREES[1:], rules)))
     return Listing("axes of sweeps and searches: for [axes]", ("name", "unit", "meaning", "values"), (*names, *leaves))
 
 
@@ -126,9 +114,7 @@ def _constraints(studies: Sequence[Study]) -> Listing:
         "compared with a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
     )
     metrics = (row[:-1] for row in _study_rows(studies, lambda name, study: ("metric", study.long_names[name])))
-    leaves = (
-        (short_name(path), _units(metadata), "leaf", metadata["long_name"]) for path, metadata in all_leaves().items()
-    )
+    leaves = _leaf_rows(lambda path, meta: ("leaf", meta["long_name"]))
     return Listing(title, ("name", "unit", "is a", "meaning"), (*metrics, *leaves))
 
 
@@ -174,9 +160,12 @@ def _allowed_text(metadata: dict[str, Any]) -> str:
 
 def _default_text(path: str, metadata: dict[str, Any]) -> str:
     """Return a text of the default of a leaf: its value, or where it comes from."""
-    option = path.removeprefix("mapping.")
-    if path in ("system.n_devices", "mapping.dp"):
-        return {"system.n_devices": "tp cp pp dp", "mapping.dp": "from n_devices"}[path]
+    option, computed = (
+        path.removeprefix("mapping."),
+        {"system.n_devices": "tp cp pp dp", "mapping.dp": "from n_devices"},
+    )
+    if path in computed:
+        return computed[path]
     if option in catalog.LEFT_OPEN and option != path:
         return "the stack's"
     if metadata.get("default", 0.0) is None:
@@ -184,11 +173,9 @@ def _default_text(path: str, metadata: dict[str, Any]) -> str:
     value = PLAIN_MAPPING.get(path, metadata.get("default"))
     if value is None or isinstance(value, tuple):
         return "the catalogue's"
-    return (
-        choice_name(metadata["enum"](int(value)))
-        if "enum" in metadata
-        else quantities.setting(value, metadata["units"])
-    )
+    if "enum" in metadata:
+        return choice_name(metadata["enum"](int(value)))
+    return quantities.setting(value, metadata["units"])
 
 
 def _part_of(name: str, study: Study) -> str:

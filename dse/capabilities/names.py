@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from dse.errors import plain, unknown_name
@@ -17,39 +16,25 @@ if TYPE_CHECKING:
 _PROSE, _SPARE = ("meaning", "allowed", "values", "where it is empty", "what"), "path"
 
 
-class NameKind(StrEnum):
-    """Kinds of names."""
-
-    leaves = "leaves"
-    metrics = "metrics"
-    axes = "axes"
-    constraints = "constraints"
-    columns = "columns"
+#: Kinds of names (:data:`dse.capabilities.listing.KINDS`).
+_KINDS = ("leaves", "metrics", "axes", "constraints", "columns")
 
 
 @capability("Manage", "list", path="names")
 def names(
-    kind: Annotated[
-        str | None,
-        Option(
-            "What to list [default: how many there are of each].",
-            is_argument=True,
-            metavar="leaves|metrics|axes|constraints|columns",
-            choices=tuple(NameKind),
-        ),
-    ] = None,
-    pattern: Annotated[
-        str,
-        Option(
-            "Part of a name or of its meaning, or a whole name with * and ?.", is_argument=True, metavar="[PATTERN]"
-        ),
-    ] = "",
-    serving: Annotated[bool, Option("Metrics of serving alone.")] = False,
+    kind: Annotated[str | None, Option(is_argument=True, metavar="|".join(_KINDS), choices=_KINDS)] = None,
+    pattern: Annotated[str, Option(is_argument=True, metavar="[PATTERN]")] = "",
+    serving: bool = False,
 ) -> Report:
     """List all names, with unit, meaning, bounds and default.
 
     Without a kind it prints the number of names of each. Leaves of a design, metrics, axes of sweeps, names of
     constraints and objectives, columns of tables. Exit status 1 when nothing matches.
+
+    Args:
+        kind: What to list [default: how many there are of each].
+        pattern: Part of a name or of its meaning, or a whole name with * and ?.
+        serving: Metrics of serving alone.
     """
     from dse.capabilities.listing import listing
     from dse.doors import STUDIES
@@ -57,8 +42,8 @@ def names(
     studies = [STUDIES["serving"]] if serving else list(STUDIES.values())
     if kind is None:
         return _overview(studies)
-    if kind not in list(NameKind):
-        problem = unknown_name("dse list kind", kind, [known.value for known in NameKind], "names")
+    if kind not in _KINDS:
+        problem = unknown_name("dse list kind", kind, _KINDS, "names")
         problem.fix = _catalogue_fix(kind) or problem.fix
         raise problem
     table = listing(kind, pattern, studies)
@@ -81,13 +66,12 @@ def _suggestion(kind: str, pattern: str, studies: Sequence[Study]) -> str:
 
     kind_names, dse_names = names_of(kind), ELSEWHERE.get(plain(pattern), ())
     matches = [name for name in dse_names if name in kind_names]
-    for other in NameKind if not matches else ():
-        other_matches = [name for name in dse_names if name in names_of(other)]
-        other_matches = other_matches or [
-            row[0] for row in listing(other, pattern, studies).rows if not dse_names and pattern in row[0]
-        ]
-        if other_matches:
-            return f"{other_matches[0]} is one of the {other}: dse list {other} {other_matches[0]}"
+    for other in _KINDS if not matches else ():
+        alike = () if dse_names else listing(other, pattern, studies).rows
+        names_there = [name for name in dse_names if name in names_of(other)]
+        names_there += [row[0] for row in alike if pattern in row[0]]
+        if names_there:
+            return f"{names_there[0]} is one of the {other}: dse list {other} {names_there[0]}"
     matches = matches or nearest(pattern, kind_names)
     return f"did you mean {' or '.join(matches)}?" if matches else f"dse list {kind} shows them all"
 
@@ -105,8 +89,8 @@ def _overview(studies: Sequence[Study]) -> Report:
     """Return number and use of the names of each kind, and the commands that list them."""
     from dse.capabilities.listing import listing
 
-    tables = {kind: listing(kind, studies=studies) for kind in NameKind}
-    rows = [{"kind": kind.value, "names": len(table.rows), "what": table.what} for kind, table in tables.items()]
+    tables = {kind: listing(kind, studies=studies) for kind in _KINDS}
+    rows = [{"kind": kind, "names": len(table.rows), "what": table.what} for kind, table in tables.items()]
     columns = [
         Column("kind", "kind", left=True), Column("names", "names", "{:,}".format),
         Column("what", "what", left=True, prose=True),

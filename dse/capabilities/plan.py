@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from dse.capabilities.designs import Settings as SettingsValue
 from dse.errors import InputError
 from dse.io import counted, digits, duration, percent, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, caution, heading, verbatim
@@ -15,7 +15,7 @@ from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section
 
 if TYPE_CHECKING:
-    from dse.fleet import Cluster, Fleet, RunDemand, RunPlan, ServiceDemand, ServicePlan, WorkerGroup
+    from dse.fleet import Fleet, Plan, RunDemand, ServiceDemand, WorkerGroup
     from dse.measured.decisions.plans import PlanInterval
 
 #: Maximum numbers of devices by default.
@@ -28,8 +28,9 @@ _FACTORS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 #: Word of a table → metric whose statistics are limited.
 _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token"}
 
-#: Metric of the money of a fleet.
-_HOURLY = "cost_per_device_hour"
+#: Columns of all tables of fleets.
+ACCELERATOR = Column("accelerator", "accelerator", left=True)
+MAPPING = Column("mapping", "mapping", left=True, prose=True)
 
 #: A number in the units of SI, or a text with its unit.
 _Amount = float | str | None
@@ -61,14 +62,12 @@ PromptTokens = Annotated[float, Option("Serving: prompt tokens, mean.", flag="--
 OutputTokens = Annotated[float, Option("Serving: output tokens, mean.", flag="--osl", metavar="N")]
 
 
-@capability("Serve")
+@capability("Serve", details=("limits", "load", "launch"))
 def plan(
     workload: Workload,
-    on: Annotated[
-        str | Sequence[str], Option("Accelerators, joined by commas.", flag="--on", metavar="NAME,…", terminal=str)
-    ],
-    serving: Annotated[bool, Option("Plan a service, not a training run.")] = False,
-    rate: Annotated[float | None, Option("Serving: requests/s, Poisson [default: none].", metavar="N")] = None,
+    on: Annotated[str | Sequence[str], Option(flag="--on", metavar="NAME,…", terminal=str)],
+    serving: bool = False,
+    rate: Annotated[float | None, Option(metavar="N")] = None,
     first_token: FirstToken = None,
     token: Token = None,
     prompt_tokens: PromptTokens = 1024.0,
@@ -82,12 +81,8 @@ def plan(
     tokens: Annotated[
         _Amount, _amount("Training: tokens, such as 2T [default: those of the model's file].", "--tokens", "N")
     ] = None,
-    global_batch: Annotated[
-        int | None, Option("Training: sequences per step [default: the model's].", metavar="N", low=1)
-    ] = None,
-    max_devices: Annotated[
-        int | None, Option("Maximum number of devices [default: 64; of training 16384].", metavar="N", low=1)
-    ] = None,
+    global_batch: Annotated[int | None, Option(metavar="N", low=1)] = None,
+    max_devices: Annotated[int | None, Option(metavar="N", low=1)] = None,
     settings: Settings = None,
     software: Software = None,
     progress: ShowProgress = None,
@@ -97,7 +92,28 @@ def plan(
     With --serving replicas that serve a rate of requests within limits of latency, else a cluster that trains a model
     within a time and a budget. Has configuration, cost and margins by accelerator, and what would change the
     cheapest. Costs are those of buying and running the system (docs/cost.md), not prices of rent.
+
+    Args:
+        workload: Workload, by its name in the catalogue.
+        on: Accelerators, joined by commas.
+        serving: Plan a service, not a training run.
+        rate: Serving: requests/s, Poisson [default: none].
+        first_token: Serving: limit of time to first token: 1s, p95=1s; one of both is needed [default: none].
+        token: Serving: limit of time per output token: 30ms, p95=30ms; one of both is needed [default: none].
+        prompt_tokens: Serving: prompt tokens, mean.
+        output_tokens: Serving: output tokens, mean.
+        time: Training: limit of the run with failures: 30d, 12 h [default: none].
+        budget: Training: limit of its cost: 5M, 200k [default: none].
+        tokens: Training: tokens, such as 2T [default: those of the model's file].
+        global_batch: Training: sequences per step [default: the model's].
+        max_devices: Maximum number of devices [default: 64; of training 16384].
+        settings: Set any value of the design: tp=8, recompute=full, …
+        software: Software stack [default: by chip, kind of model and measured rows].
+        progress: Show progress on standard error, or in a notebook.
     """
+    from dse.designs import catalog
+    from dse.fleet import RunDemand, ServiceDemand
+
     names = on.split(",") if isinstance(on, str) else on
     accelerators = tuple(name.strip() for name in names if name.strip())
     candidates = _candidate_settings(settings, software, serving)
@@ -107,17 +123,17 @@ def plan(
         _check_options(of_service, of_training, "--serving", "of training", "leave it out, or leave out --serving")
         if rate is None:
             raise InputError("dse plan --serving", "no --rate", "a rate of requests/s", "add --rate 10")
-        lengths, limits = (prompt_tokens, output_tokens), (limit_of(first_token, "--ttft"), limit_of(token, "--tpot"))
-        most = max_devices or _SERVING_DEVICES
-        return _service(workload, accelerators, rate, lengths, limits, most, candidates, progress)
+        (first, first_statistic), (later, later_statistic) = limit_of(first_token, "--ttft"), limit_of(token, "--tpot")
+        model, most = catalog.resolve("workload", workload), max_devices or _SERVING_DEVICES
+        service = (rate, prompt_tokens, output_tokens, first, later, most, first_statistic, later_statistic)
+        return _service(ServiceDemand(model, accelerators, *service, *candidates), progress)
     _check_options(of_training, of_service, "no --serving", "of a service", "add --serving")
-    run_limits = (
-        math.inf if time is None else _seconds(time),
-        math.inf if budget is None else _count(budget, "--under", "USD, such as 5M"),
-    )
+    most_seconds = math.inf if time is None else _seconds(time)
+    most_usd = math.inf if budget is None else _count(budget, "--under", "USD, such as 5M")
     token_count = None if tokens is None else _count(tokens, "--tokens", "tokens, such as 2T")
-    most = max_devices or _TRAINING_DEVICES
-    return _training(workload, accelerators, run_limits, most, token_count, global_batch, candidates, progress)
+    model, most = catalog.resolve("workload", workload), max_devices or _TRAINING_DEVICES
+    run = (most_seconds, most_usd, most, token_count, global_batch)
+    return _training(RunDemand(model, accelerators, *run, *candidates), progress)
 
 
 def _check_options(
@@ -128,7 +144,7 @@ def _check_options(
         raise InputError("dse plan", f"{', '.join(foreign_options)} {scope}, {got}", ", ".join(options), fix)
 
 
-def _candidate_settings(settings: SettingsValue, software: str | None, serving: bool) -> tuple[str, dict[str, Any]]:
+def _candidate_settings(settings: Settings, software: str | None, serving: bool) -> tuple[str, dict[str, Any]]:
     """Return the stack of all candidates ("": the usual ones), and name → value of their settings."""
     from dse.capabilities.settings import raise_duplicate, settings_of
     from dse.doors import STUDIES
@@ -186,53 +202,112 @@ def _finite(value: float, text: str, option: str) -> float:
     return value
 
 
+# --- what people read
+
+
+class _Form(NamedTuple):
+    """How the plans of a kind are read."""
+
+    key: str  #: of the fleets in the document, and of their table
+    head: Callable[[Any], str]  #: demand → lines on it
+    best: Callable[[Mapping[str, Any], Any], str]  #: (row of the best fleet, demand) → a line on it
+    columns: Callable[[Any], list[Column]]  #: demand → columns of the fleets
+    formats: Callable[[Any], dict[str, tuple[str, Callable[[float], str]]]]  #: demand → metric → word, format
+    document: Callable[[Any, Any], dict[str, Any]]  #: (fleet, demand) → its values
+    texts: Callable[[Any], dict[str, str]]  #: fleet → texts of its row, ``plan`` among them: its name
+
+
+def _report(
+    plan: Plan, form: _Form, intervals: Sequence[Mapping[str, PlanInterval]], **extra: Sequence[float]
+) -> Report:
+    """Return the report of a plan; status 1 without a fleet.
+
+    Args:
+        plan: its fleets have figures and margins, its demand has limits.
+        form: of its kind.
+        intervals: metric → interval, by fleet.
+        extra: further values by key, one for each fleet.
+    """
+    demand, fleets, formats = plan.demand, plan.fleets, form.formats(plan.demand)
+    documents, rows, limit_rows = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    for place, (fleet, ends) in enumerate(zip(fleets, intervals, strict=True)):
+        chances = {name: ends[name].probability_below(limit) for name, limit in demand.limits.items() if name in ends}
+        document = form.document(fleet, demand) | {
+            "intervals": {name: [end.low, end.high] for name, end in ends.items()},
+            "chances": chances,
+            **{key: values[place] for key, values in extra.items()},
+        }
+        shares = {"chance": chances, "margin": document["margins"]}
+        flat = {f"{word}_{name}": share for word, named in shares.items() for name, share in named.items()}
+        documents.append(document)
+        rows.append(document | flat | form.texts(fleet))
+        for metric, value in zip(formats, fleet.figures, strict=True):
+            end, limit = ends.get(metric), demand.limits.get(metric)
+            row = {"plan": rows[-1]["plan"], "metric": metric, "value": value, "chance": chances.get(metric)}
+            row |= {"low": end and end.low, "high": end and end.high, "margin": limit / value - 1.0 if limit else None}
+            limit_rows.append(row)
+    sections: list[Section] = [Line(form.head(plan))]
+    if fleets:
+        sections += [Line(form.best(rows[0], demand)), Line(""), Table(form.key, form.columns(demand), rows)]
+    outside = dict.fromkeys((fleet.outside, fleet.accelerator) for fleet in fleets if fleet.outside)
+    for text in dict.fromkeys(text for text, _ in outside):
+        names = ", ".join(name for other, name in outside if other == text)
+        sections.append(caution(f"{names}: outside the calibrated range: {text}"))
+    sections += [caution(f"{name}: {reason}") for name, reason in plan.without.items()]
+    if plan.changes:
+        sections += [heading(f"what would change it ({fleets[0].accelerator})"), *map(Line, plan.changes)]
+    if fleets:
+        sections.append(_limit_table(limit_rows, formats))
+    document = {"demand": demand, form.key: documents, "without": plan.without, "changes": plan.changes}
+    return Report(document, sections, status=0 if fleets else NOTHING_FEASIBLE)
+
+
+def _limit_table(rows: list[dict[str, Any]], formats: Mapping[str, tuple[str, Callable[[float], str]]]) -> Table:
+    """Return the table of the figures of plans, their intervals, and how they keep their limits."""
+
+    def row_format(row: Mapping[str, Any]) -> Callable[[float], str]:
+        return formats[row["metric"]][1]
+
+    columns = [
+        Column("plan", "plan", left=True),
+        Column("", "metric", lambda metric: formats[metric][0], left=True),
+        Column("value", "value", row_format=row_format),
+        Column("80 % interval", "low", high="high", row_format=row_format),
+        Column("margin", "margin", whole_percent),
+        Column("kept", "chance", whole_percent),
+    ]
+    return Table("limits", columns, rows, "limits, by how much they may change, how surely they are kept", "limits", 2)
+
+
+def whole_percent(share: float) -> str:
+    """Format a share in whole per cent."""
+    return f"{100.0 * share:.0f} %"
+
+
+def _degrees_text(degrees: Mapping[str, Any]) -> str:
+    """Format the degrees above 1 as ``tp 8 x pp 2``, "1 device" for none."""
+    return " x ".join(f"{name} {value}" for name, value in degrees.items() if value not in (1, "none")) or "1 device"
+
+
 # --- a service
 
 
-def _service(
-    workload: str,
-    accelerators: tuple[str, ...],
-    rate: float,
-    lengths: tuple[float, float],
-    limits: tuple[tuple[float, str], tuple[float, str]],
-    max_devices: int,
-    candidates: tuple[str, dict[str, Any]],
-    progress: Any,
-) -> Report:
-    """Return the plan of a service; status 1 without a fleet."""
-    from dse.designs import catalog
-    from dse.fleet import ServiceDemand, provision
+def _service(demand: ServiceDemand, progress: Any) -> Report:
+    """Return the plan of a service, with the load of its workers and the commands that launch them."""
+    from dse.fleet import provision
     from dse.measured.decisions.plans import cheapest_probabilities, fleet_intervals
     from dse.sweep.progress import progress_bar, shown
 
-    model, (first, token) = catalog.resolve("workload", workload), limits
-    times, statistics = (first[0], token[0]), (first[1], token[1])
-    request = ServiceDemand(model, accelerators, rate, *lengths, *times, max_devices, *statistics, *candidates)
     with shown(progress, progress_bar) as show:
-        service_plan = provision(request, show)
-    demand, fleets = service_plan.demand, service_plan.fleets
-    intervals = fleet_intervals(fleets, demand)
-    cheapest = cheapest_probabilities(fleets, demand)
-    documents = [
-        _fleet_document(fleet, demand) | {**_chances(fleet_ends, demand.limits), "probability_cheapest": share}
-        for fleet, fleet_ends, share in zip(fleets, intervals, cheapest, strict=True)
-    ]
-    document = {"demand": demand, "fleets": documents, "without": service_plan.without}
-    document |= {"changes": service_plan.changes}
-    rows = [_fleet_row(fleet, values) for fleet, values in zip(fleets, documents, strict=True)]
-    sections: list[Section] = [Line(_service_text(service_plan))]
-    if fleets:
-        sections += [Line(_cheapest_fleet_text(rows[0])), Line(""), Table("fleets", _fleet_columns(demand), rows)]
-    sections += _remarks(fleets, service_plan.without, service_plan.changes)
-    if fleets:
-        formats = {**{metric: (_word(metric), seconds) for metric in demand.metrics}, _HOURLY: ("USD/h", digits)}
-        figures = [dict(zip(formats, (fleet.first_token, fleet.token, fleet.hourly), strict=True)) for fleet in fleets]
-        names = [f"{fleet.accelerator}, {fleet.kind}" for fleet in fleets]
-        sections.append(_limit_table(names, figures, intervals, demand.limits, formats))
-        sections.append(Table("load", _load_columns(), rows, "load of each worker", "load"))
-        sections.append(heading("launch", "launch"))
-        sections += [verbatim(launch_command(group, fleets[0], demand), "launch") for group in fleets[0].workers]
-    return Report(document, sections, status=0 if fleets else NOTHING_FEASIBLE)
+        plan = provision(demand, show)
+    demand, fleets = plan.demand, plan.fleets
+    intervals, cheapest = fleet_intervals(fleets, demand), cheapest_probabilities(fleets, demand)
+    report = _report(plan, _SERVICE, intervals, probability_cheapest=cheapest)
+    if not fleets:
+        return report
+    lines = [verbatim(launch_command(group, fleets[0], demand), "launch") for group in fleets[0].workers]
+    load = Table("load", _LOAD_COLUMNS, report.table("fleets").rows, "load of each worker", "load")
+    return dataclasses.replace(report, sections=[*report.sections, load, heading("launch", "launch"), *lines])
 
 
 def _word(metric: str) -> str:
@@ -240,14 +315,14 @@ def _word(metric: str) -> str:
     return next(word for word, name in _WORDS.items() if metric.endswith(name))
 
 
-def _service_text(service_plan: ServicePlan) -> str:
+def _service_text(plan: Plan) -> str:
     """Return lines on the demand of a service."""
-    demand = service_plan.demand
+    demand = plan.demand
     statistics = dict(zip(demand.metrics, (demand.first_token_statistic, demand.token_statistic), strict=True))
     limits = ", ".join(
         f"{_word(metric)} up to {seconds(limit)} ({statistics[metric]})" for metric, limit in demand.limits.items()
     )
-    formats = "; ".join(dict.fromkeys(fleet.precision for fleet in service_plan.fleets))
+    formats = "; ".join(dict.fromkeys(fleet.precision for fleet in plan.fleets))
     return (
         f"{demand.workload}: {demand.rate:g} requests/s of {demand.prompt_tokens:g} prompt and "
         f"{counted(demand.output_tokens, 'output token')}; {limits}; {f'in {formats}; ' if formats else ''}"
@@ -257,12 +332,7 @@ def _service_text(service_plan: ServicePlan) -> str:
 
 def _fleet_document(fleet: Fleet, demand: ServiceDemand) -> dict[str, Any]:
     """Return a fleet with its workers and margins; of replicas, those of its only group also as single keys."""
-    document = fleet._asdict() | {
-        "kind": fleet.kind,
-        "total_devices": fleet.devices,
-        "workers": fleet.workers,
-        "margins": fleet.margins(demand),
-    }
+    document = fleet._asdict() | {"kind": fleet.kind, "total_devices": fleet.devices, "margins": fleet.margins(demand)}
     if fleet.kind == "pools":
         return document
     group = fleet.workers[0]._asdict()
@@ -270,23 +340,15 @@ def _fleet_document(fleet: Fleet, demand: ServiceDemand) -> dict[str, Any]:
     return document | {"replicas": group.pop("number")} | group
 
 
-def _chances(ends: Mapping[str, PlanInterval], limits: Mapping[str, float]) -> dict[str, Any]:
-    """Return ``intervals``: metric → [low, high], and ``chances``: metric → probability that its limit is kept."""
-    chances = {name: ends[name].probability_below(limit) for name, limit in limits.items() if name in ends}
-    return {"intervals": {name: [end.low, end.high] for name, end in ends.items()}, "chances": chances}
-
-
-def _fleet_row(fleet: Fleet, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a fleet in tables: values of its document, and texts on its groups of workers."""
+def _fleet_texts(fleet: Fleet) -> dict[str, str]:
+    """Return the texts of a fleet's row: its name, and its groups of workers."""
 
     def by_role(text: Callable[[WorkerGroup], str]) -> str:
         return " + ".join(map(text, fleet.workers))
 
     mappings = [f"{group.role} {_degrees_text(group.degrees)}".strip() for group in fleet.workers]
     return {
-        **document,
-        **_prefixed("chance", document["chances"]),
-        **_prefixed("margin", document["margins"]),
+        "plan": f"{fleet.accelerator}, {fleet.kind}",
         "workers": by_role(lambda group: f"{group.number} of {group.devices}"),
         "mapping": f"{'; '.join(mappings)}, {fleet.software}",
         "in_flight": by_role(lambda group: f"{group.in_flight:.3g}"),
@@ -294,54 +356,40 @@ def _fleet_row(fleet: Fleet, document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _prefixed(word: str, values: Mapping[str, float]) -> dict[str, float]:
-    """Return ``word_name`` → value."""
-    return {f"{word}_{name}": value for name, value in values.items()}
+_LOAD_COLUMNS = [
+    ACCELERATOR,
+    Column("workers", "workers"),
+    Column("in flight", "in_flight"),
+    Column("utilisation", "utilisation"),
+    Column("highest rate", "rate", digits),
+    Column("margin", "margin_rate", whole_percent),
+]
 
-
-def _degrees_text(degrees: Mapping[str, Any]) -> str:
-    """Format the degrees above 1 as ``tp 8 x pp 2``, "1 device" for none."""
-    return " x ".join(f"{name} {value}" for name, value in degrees.items() if value not in (1, "none")) or "1 device"
-
-
-def _cheapest_fleet_text(row: Mapping[str, Any]) -> str:
-    """Return a line on the cheapest fleet."""
-    return (
-        f"cheapest ({_whole_percent(row['probability_cheapest'])} sure): {row['workers']} {row['accelerator']}, "
+_SERVICE = _Form(
+    key="fleets",
+    head=_service_text,
+    best=lambda row, demand: (
+        f"cheapest ({whole_percent(row['probability_cheapest'])} sure): {row['workers']} {row['accelerator']}, "
         f"{digits(row['hourly'])} USD/h; TTFT {seconds(row['first_token'])}, TPOT {seconds(row['token'])}"
-    )
-
-
-def _fleet_columns(demand: ServiceDemand) -> list[Column]:
-    """Return the columns of the table of fleets."""
-    return [
-        Column("accelerator", "accelerator", left=True),
+    ),
+    columns=lambda demand: [
+        ACCELERATOR,
         Column("USD/h", "hourly", digits),
-        Column("cheapest", "probability_cheapest", _whole_percent),
+        Column("cheapest", "probability_cheapest", whole_percent),
         Column("devices", "total_devices", spare=True),
         Column("workers", "workers"),
-        Column("mapping", "mapping", left=True, prose=True),
+        MAPPING,
         Column("TTFT", "first_token", seconds, spare=True),
         Column("TPOT", "token", seconds, spare=True),
-        *(Column(f"keeps {_word(name)}", f"chance_{name}", _whole_percent, spare=True) for name in demand.limits),
-    ]
-
-
-def _load_columns() -> list[Column]:
-    """Return the columns of the table of how the workers of fleets are loaded."""
-    return [
-        Column("accelerator", "accelerator", left=True),
-        Column("workers", "workers"),
-        Column("in flight", "in_flight"),
-        Column("utilisation", "utilisation"),
-        Column("highest rate", "rate", digits),
-        Column("margin", "margin_rate", _whole_percent),
-    ]
-
-
-def _whole_percent(share: float) -> str:
-    """Format a share in whole per cent."""
-    return f"{100.0 * share:.0f} %"
+        *(Column(f"keeps {_word(name)}", f"chance_{name}", whole_percent, spare=True) for name in demand.limits),
+    ],
+    formats=lambda demand: {
+        **{metric: (_word(metric), seconds) for metric in demand.metrics},
+        "cost_per_device_hour": ("USD/h", digits),
+    },
+    document=_fleet_document,
+    texts=_fleet_texts,
+)
 
 
 def launch_command(group: WorkerGroup, fleet: Fleet, demand: ServiceDemand) -> str:
@@ -371,155 +419,64 @@ def launch_command(group: WorkerGroup, fleet: Fleet, demand: ServiceDemand) -> s
     )
 
 
-# --- both kinds
-
-
-def _remarks(
-    entries: Sequence[Fleet | Cluster], without: Mapping[str, str], changes: Sequence[str]
-) -> Iterator[Section]:
-    """Yield cautions on the entries of a plan, why accelerators are excluded, and what would change the first."""
-    for name, texts in _by_text(entries).items():
-        yield caution(f"{', '.join(texts)}: outside the calibrated range: {name}")
-    for name, reason in without.items():
-        yield caution(f"{name}: {reason}")
-    if changes:
-        yield heading(f"what would change it ({entries[0].accelerator})")
-        yield from map(Line, changes)
-
-
-def _by_text(entries: Sequence[Fleet | Cluster]) -> dict[str, list[str]]:
-    """Return text on what lies outside of the calibrated range → accelerators, each once."""
-    accelerators: dict[str, list[str]] = {}
-    for entry in entries:
-        if entry.outside and entry.accelerator not in accelerators.setdefault(entry.outside, []):
-            accelerators[entry.outside].append(entry.accelerator)
-    return accelerators
-
-
-def _limit_table(
-    names: Sequence[str],
-    figures: Sequence[Mapping[str, float]],
-    intervals: Sequence[Mapping[str, PlanInterval]],
-    limits: Mapping[str, float],
-    formats: Mapping[str, tuple[str, Callable[[float], str]]],
-) -> Table:
-    """Return the table of the figures of plans, their intervals, and how they keep their limits.
-
-    Args:
-        names: of the plans.
-        figures: metric → value, by plan.
-        intervals: metric → interval, by plan.
-        limits: metric → its limit, where there is one.
-        formats: metric → its word and the format of its values.
-    """
-    rows = []
-    for name, values, ends in zip(names, figures, intervals, strict=True):
-        for metric, value in values.items():
-            end, limit = ends.get(metric), limits.get(metric)
-            row = {"plan": name, "metric": metric, "value": value}
-            row |= {"low": end.low, "high": end.high} if end else {"low": None, "high": None}
-            row |= {"margin": limit / value - 1.0 if limit else None}
-            rows.append(row | {"chance": end.probability_below(limit) if end and limit else None})
-
-    def text(row: Mapping[str, Any], key: str) -> str:
-        return formats[row["metric"]][1](row[key])
-
-    columns = [
-        Column("plan", "plan", left=True),
-        Column("", "metric", lambda metric: formats[metric][0], left=True),
-        Column("value", "value", row_text=lambda row: text(row, "value")),
-        Column(
-            "80 % interval",
-            "low",
-            row_text=lambda row: "" if row["low"] is None else f"{text(row, 'low')} to {text(row, 'high')}",
-        ),
-        Column("", "high", hidden=True),
-        Column("margin", "margin", _whole_percent),
-        Column("kept", "chance", _whole_percent),
-    ]
-    return Table("limits", columns, rows, "limits, by how much they may change, how surely they are kept", "limits", 2)
-
-
 # --- a training run
 
 
-def _training(
-    workload: str,
-    accelerators: tuple[str, ...],
-    limits: tuple[float, float],
-    max_devices: int,
-    tokens: float | None,
-    global_batch: int | None,
-    candidates: tuple[str, dict[str, Any]],
-    progress: Any,
-) -> Report:
-    """Return the plan of a training run; status 1 without a cluster."""
-    from dse.designs import catalog
-    from dse.fleet import RunDemand, plan_run
+def _training(demand: RunDemand, progress: Any) -> Report:
+    """Return the plan of a training run."""
+    from dse.fleet import plan_run
     from dse.measured.decisions.plans import cluster_intervals
     from dse.sweep.progress import progress_bar, shown
 
-    model = catalog.resolve("workload", workload)
-    request = RunDemand(model, accelerators, *limits, max_devices, tokens, global_batch, *candidates)
     with shown(progress, progress_bar) as show:
-        run_plan = plan_run(request, show)
-    demand, clusters = run_plan.demand, run_plan.clusters
-    intervals = cluster_intervals(clusters, demand)
-    limit_by_metric = {"run_time_with_failures": demand.seconds, "cost_per_run": demand.budget}
-    stated = {name: limit for name, limit in limit_by_metric.items() if math.isfinite(limit)}
-    documents = [
-        cluster._asdict() | {"margins": cluster.margins(demand)} | _chances(ends, stated)
-        for cluster, ends in zip(clusters, intervals, strict=True)
-    ]
-    document = {"demand": demand, "clusters": documents, "without": run_plan.without, "changes": run_plan.changes}
-    rows = [
-        {
-            **values,
-            **_prefixed("chance", values["chances"]),
-            **_prefixed("margin", values["margins"]),
-            "mapping": f"{_degrees_text(cluster.mapping)}, {cluster.software}",
-        }
-        for cluster, values in zip(clusters, documents, strict=True)
-    ]
-    sections: list[Section] = [Line(_run_text(run_plan))]
-    if clusters:
-        best, word = clusters[0], "cheapest" if math.isfinite(demand.seconds) else "fastest"
-        text = f"{word}: {best.devices:,} {best.accelerator}, {duration(best.seconds)}, {digits(best.cost)} USD"
-        sections += [Line(text), Line(""), Table("clusters", _cluster_columns(demand), rows)]
-    sections += _remarks(clusters, run_plan.without, run_plan.changes)
-    if clusters:
-        formats = {"run_time_with_failures": ("time", duration), "cost_per_run": ("USD", digits)}
-        figures = [dict(zip(formats, (cluster.seconds, cluster.cost), strict=True)) for cluster in clusters]
-        names = [cluster.accelerator for cluster in clusters]
-        sections.append(_limit_table(names, figures, intervals, stated, formats))
-    return Report(document, sections, status=0 if clusters else NOTHING_FEASIBLE)
+        plan = plan_run(demand, show)
+    return _report(plan, _TRAINING, cluster_intervals(plan.fleets, plan.demand))
 
 
-def _run_text(run_plan: RunPlan) -> str:
+def _run_text(plan: Plan) -> str:
     """Return lines on the demand of a run."""
-    demand = run_plan.demand
+    from dse.fleet.runs import batch_tokens
+
+    demand = plan.demand
     limits = [f"in {duration(demand.seconds)}"] if math.isfinite(demand.seconds) else []
     limits += [f"under {digits(demand.budget)} USD"] if math.isfinite(demand.budget) else []
     count = demand.tokens or 0.0
     tokens = f"{count / 1e12:g}T tokens" if count >= 1e12 else f"{count / 1e9:g}B tokens"
     return (
         f"{demand.workload}: {tokens} {' and '.join(limits)}, {counted(demand.global_batch or 1, 'sequence')} "
-        f"({run_plan.batch_tokens / 1e6:.3g}M tokens) per step; up to {demand.max_devices:,} devices, in powers of "
+        f"({batch_tokens(demand) / 1e6:.3g}M tokens) per step; up to {demand.max_devices:,} devices, in powers of "
         "two; time with failures, USD of buying and running the devices for it\n"
     )
 
 
 def _cluster_columns(demand: RunDemand) -> list[Column]:
     """Return the columns of the table of clusters."""
-    limits = {"time": ("run_time_with_failures", demand.seconds), "budget": ("cost_per_run", demand.budget)}
-    stated = {word: metric for word, (metric, limit) in limits.items() if math.isfinite(limit)}
+    words = {"run_time_with_failures": "time", "cost_per_run": "budget"}
+    stated = {words[metric]: metric for metric in demand.limits}
     return [
-        Column("accelerator", "accelerator", left=True),
+        ACCELERATOR,
         Column("USD", "cost", digits),
         Column("devices", "devices", "{:,}".format),
         Column("time", "seconds", duration),
-        Column("mapping", "mapping", left=True, prose=True),
+        MAPPING,
         Column("MFU", "mfu", percent),
-        *(Column(f"margin of {word}", f"margin_{word}", _whole_percent, spare=True) for word in stated),
-        *(Column(f"keeps {word}", f"chance_{metric}", _whole_percent, spare=True) for word, metric in stated.items()),
+        *(Column(f"margin of {word}", f"margin_{word}", whole_percent, spare=True) for word in stated),
+        *(Column(f"keeps {word}", f"chance_{metric}", whole_percent, spare=True) for word, metric in stated.items()),
     ]
+
+
+_TRAINING = _Form(
+    key="clusters",
+    head=_run_text,
+    best=lambda row, demand: (
+        f"{'cheapest' if math.isfinite(demand.seconds) else 'fastest'}: {row['devices']:,} {row['accelerator']}, "
+        f"{duration(row['seconds'])}, {digits(row['cost'])} USD"
+    ),
+    columns=_cluster_columns,
+    formats=lambda demand: {"run_time_with_failures": ("time", duration), "cost_per_run": ("USD", digits)},
+    document=lambda cluster, demand: cluster._asdict() | {"margins": cluster.margins(demand)},
+    texts=lambda cluster: {
+        "plan": cluster.accelerator,
+        "mapping": f"{_degrees_text(cluster.mapping)}, {cluster.software}",
+    },
+)

@@ -28,35 +28,13 @@ class FigureKind(StrEnum):
 
 @capability("Show", "plot", path="plot_results", local="reads and writes files of this machine")
 def plot_results(
-    results: Annotated[
-        Path | None, Option("Results of dse run or dse search.", is_argument=True, metavar="RESULTS.nc")
-    ] = None,
-    output: Annotated[
-        Path | None, Option("File ending in .png, .svg or .pdf [default: next to the results].", short="-o")
-    ] = None,
-    kind: Annotated[
-        FigureKind | None, Option("Which figure [default: all that suit the results; with -o the breakdown].")
-    ] = None,
-    as_format: Annotated[
-        str | None,
-        Option("Format of figures next to the results [default: png].", flag="--format", metavar="png|svg|pdf"),
-    ] = None,
-    scale: Annotated[
-        str | None, Option("Scale of both axes of interactivity [default: linear].", metavar="linear|log")
-    ] = None,
-    system: Annotated[
-        Sequence[str] | None,
-        Option(
-            "Systems of collectives [default: one of each topology of the catalogue].",
-            flag="--system",
-            short="-s",
-            terminal=list[str],
-        ),
-    ] = None,
-    n_devices: Annotated[
-        Sequence[int] | None,
-        Option("Group sizes of collectives [default: 8, 256].", flag="--n-devices", short="-n", terminal=list[int]),
-    ] = None,
+    results: Annotated[Path | None, Option(is_argument=True, metavar="RESULTS.nc")] = None,
+    output: Annotated[Path | None, Option(short="-o")] = None,
+    kind: FigureKind | None = None,
+    as_format: Annotated[str | None, Option(flag="--format", metavar="png|svg|pdf")] = None,
+    scale: Annotated[str | None, Option(metavar="linear|log")] = None,
+    system: Annotated[Sequence[str] | None, Option(flag="--system", short="-s", terminal=list[str])] = None,
+    n_devices: Annotated[Sequence[int] | None, Option(flag="--n-devices", short="-n", terminal=list[int])] = None,
     force: Force = False,
 ) -> Report:
     """Draw the figures of a results file, or those of collectives.
@@ -70,6 +48,16 @@ def plot_results(
     clock.
 
     collectives, without a results file: bus bandwidth of all-reduce, all-gather and all-to-all against message size.
+
+    Args:
+        results: Results of dse run or dse search.
+        output: File ending in .png, .svg or .pdf [default: next to the results].
+        kind: Which figure [default: all that suit the results; with -o the breakdown].
+        as_format: Format of figures next to the results [default: png].
+        scale: Scale of both axes of interactivity [default: linear].
+        system: Systems of collectives [default: one of each topology of the catalogue].
+        n_devices: Group sizes of collectives [default: 8, 256].
+        force: Replace a file that dse has not written.
     """
     from dse.views.figures import missing_requirement
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from dse.capabilities.plan import whole_percent
 from dse.errors import InputError
 from dse.io import counted, digits, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, verbatim
@@ -25,26 +26,13 @@ _KINDS = ("price", "power", "both")
 _ROWS = 8
 
 
-@capability("Serve")
+@capability("Serve", details=("latencies", "gains", "intervals"))
 def pools(
     specification: Specification,
-    output: Annotated[Path | None, Option("File of all whole workers, .csv [default: none].", short="-o")] = None,
-    figure: Annotated[
-        Path | None,
-        Option("Figure of whole workers, .png, .svg or .pdf [default: none].", metavar="FILE.png"),
-    ] = None,
-    tool: Annotated[
-        str | None,
-        Option(
-            "Print launch lines of whole workers: vllm, sglang, tensorrt-llm [default: none].",
-            flag="--for",
-            metavar="TOOL",
-        ),
-    ] = None,
-    pick: Annotated[
-        int | None,
-        Option("Number of the workers that are launched, as listed [default: the most requests/s].", low=1),
-    ] = None,
+    output: Annotated[Path | None, Option(short="-o")] = None,
+    figure: Annotated[Path | None, Option(metavar="FILE.png")] = None,
+    tool: Annotated[str | None, Option(flag="--for", metavar="TOOL")] = None,
+    pick: Annotated[int | None, Option(low=1)] = None,
     force: Force = False,
 ) -> Report:
     """Match prefill pools with decode pools.
@@ -52,9 +40,18 @@ def pools(
     Sweeps each pool on its own, and has the best pair of every two accelerators, and engines that do both. The
     specification is a sweep with sections [prefill], [decode] and [pools]. With n_devices under [pools] also finds
     whole workers: fronts of pools and of engines that do both over latency and rate.
+
+    Args:
+        specification: Specification, or example:NAME; in Python and requests its sections as a dictionary.
+        output: File of all whole workers, .csv [default: none].
+        figure: Figure of whole workers, .png, .svg or .pdf [default: none].
+        tool: Print launch lines of whole workers: vllm, sglang, tensorrt-llm [default: none].
+        pick: Number of the workers that are launched, as listed [default: the most requests/s].
+        force: Replace a file that dse has not written.
     """
     from dse.fleet import match
     from dse.io import check_output
+    from dse.measured.comparison import write_lines
     from dse.spec.sweep import name_of
 
     if output and output.suffix.lower() != ".csv":
@@ -77,7 +74,7 @@ def pools(
     names = _PoolNames.from_pools(matched)
     rows = [_fleet_row(fleet, matched, names) for fleet in matched.fleets]
     if output:
-        _write(rows, output, force)
+        write_lines(output, rows, force)
     if figure:
         from dse.views import plot
 
@@ -93,13 +90,9 @@ def pools(
     sections: list[Section] = [Line(matched.title), *_match_sections(matched, names)]
     if matched.fleets:
         sections += _fleet_sections(matched, names)
-    sections += [
-        Line(
-            f"80 % intervals of {name}: {', '.join(f'{word} ÷× {f:.2f}' for word, f in words.items())}",
-            show="intervals",
-        )
-        for name, words in factors.items()
-    ]
+    for name, words in factors.items():
+        texts = ", ".join(f"{word} ÷× {factor:.2f}" for word, factor in words.items())
+        sections.append(Line(f"80 % intervals of {name}: {texts}", show="intervals"))
     notes: list[str] = []
     if tool and fleet:
         lines, notes = _launch_lines(matched, tool, fleet)
@@ -110,24 +103,12 @@ def pools(
 
 def _fleet_row(fleet: PoolFleet, matched: MatchedPools, names: _PoolNames) -> dict[str, Any]:
     """Return column → value of a fleet for a CSV file, in SI units."""
-    row = dict[str, Any]()
-    is_together = fleet.match.decode is None
-    for role, part, count, headroom, wait in zip(
-        ("together",) if is_together else ("prefill", "decode"),
-        fleet.match.parts,
-        fleet.workers,
-        fleet.headroom,
-        fleet.waits,
-        strict=True,
-    ):
-        row |= {
-            f"{role}_workers": count,
-            f"{role}_design": names.name(part),
-            f"{role}_headroom": headroom,
-            f"{role}_wait": wait,
-        }
+    designs = map(names.name, fleet.match.parts)
+    columns = {"workers": fleet.workers, "design": designs, "headroom": fleet.headroom, "wait": fleet.waits}
+    values = [dict(zip(fleet.match.roles, column, strict=True)) for column in columns.values()]
+    row = {f"{role}_{name}": of[role] for role in fleet.match.roles for name, of in zip(columns, values, strict=True)}
     tokens = fleet.rate * matched.output_tokens
-    return {"kind": "together" if is_together else "pools", **row} | {
+    return {"kind": "together" if fleet.match.decode is None else "pools", **row} | {
         "n_devices": fleet.devices,
         "requests_per_second": fleet.rate,
         "time_to_first_token": fleet.first_token,
@@ -136,17 +117,6 @@ def _fleet_row(fleet: PoolFleet, matched: MatchedPools, names: _PoolNames) -> di
         "output_tokens_per_second_per_device": tokens / fleet.devices,
         "usd_per_hour": fleet.hourly or None,
     }
-
-
-def _write(rows: list[dict[str, Any]], path: Path, force: bool) -> None:
-    """Write the rows of fleets to a CSV file, a line each."""
-    from dse.io import replacing
-
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    with replacing(path, force) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-        lines = csv.DictWriter(file, columns, lineterminator="\n")
-        lines.writeheader()
-        lines.writerows(rows)
 
 
 def _select_fleet(matched: MatchedPools, pick: int | None, tool: str) -> PoolFleet:
@@ -168,12 +138,8 @@ def _fleet_sections(matched: MatchedPools, names: _PoolNames) -> Iterator[Sectio
     specification = matched.spec
     assert specification is not None, "fleets have a specification"
     device_text = ", ".join(f"{count:,} {name}".rstrip() for name, count in specification.devices.items())
-    numbered = [*enumerate(matched.fleets, 1)]
-    fronts = [
-        [(number, fleet) for number, fleet in numbered if (fleet.match.decode is None) is is_together]
-        for is_together in (False, True)
-    ]
-    shown = [pair for front in fronts for pair in _thinned(front)]
+    fronts = itertools.groupby(enumerate(matched.fleets, 1), key=lambda pair: pair[1].match.decode is None)
+    shown = [pair for _, front in fronts for pair in _thinned([*front])]
     rows = [
         {
             **_fleet_row(fleet, matched, names),
@@ -182,7 +148,7 @@ def _fleet_sections(matched: MatchedPools, names: _PoolNames) -> Iterator[Sectio
             "prefill": names.short(fleet.match.prefill),
             "decode": "the same" if fleet.match.decode is None else names.short(fleet.match.parts[1]),
             "queue_time": fleet.waits[0],
-            "headroom": ", ".join(f"{100.0 * share:.0f} %" for share in fleet.headroom),
+            "headroom": ", ".join(map(whole_percent, fleet.headroom)),
         }
         for number, fleet in shown
     ]
@@ -219,7 +185,7 @@ def _launch_lines(matched: MatchedPools, tool: str, fleet: PoolFleet) -> tuple[l
 
     assert matched.designs is not None, "fleets have designs"
     designs = matched.designs(fleet)
-    roles = ("",) if fleet.match.decode is None else ("prefill", "decode")
+    roles = ("",) if fleet.match.decode is None else fleet.match.roles
     texts, notes = list[str](), dict[str, None]()
     for role, part, count, design in zip(roles, fleet.match.parts, fleet.workers, designs, strict=True):
         sequences = math.ceil(float(part.labels.get("concurrency", 1.0)) / float(part.labels.get("dp", 1.0)))
@@ -244,22 +210,11 @@ def _launch_lines(matched: MatchedPools, tool: str, fleet: PoolFleet) -> tuple[l
 
 def _match_document(pair: Match, matched: MatchedPools) -> dict[str, Any]:
     """Return the document of a matched pair of pools, with its gains over engines that do both."""
-    names = ("prefill", "decode") if pair.decode else ("together",)
-    document: dict[str, Any] = {name: _pool_document(part) for name, part in zip(names, pair.parts, strict=True)}
+    document: dict[str, Any] = {name: _pool_document(part) for name, part in zip(pair.roles, pair.parts, strict=True)}
     gains = {other.prefill.accelerator: pair.gain(other) for other in matched.together}
-    return document | {
-        "prefill_share_of_devices": pair.share,
-        "requests_per_second_per_device": pair.rate,
-        "time_to_first_token": pair.first_token,
-        "transfer_time": pair.transfer,
-        "time_per_output_token": pair.token,
-        "usd_per_request": pair.price or None,
-        "watts_per_request_per_second": pair.watts,
-        "requests_per_second_over": {
-            name: dict(zip(("at_equal_price", "at_equal_power", "at_both"), gain, strict=True))
-            for name, gain in gains.items()
-        },
-    }
+    keys = ("at_equal_price", "at_equal_power", "at_both")
+    over = {name: dict(zip(keys, gain, strict=True)) for name, gain in gains.items()}
+    return document | _match_values(pair) | {"requests_per_second_over": over}
 
 
 def _pool_document(part: PoolCandidate) -> dict[str, Any]:
@@ -319,22 +274,26 @@ def _gain_text(matched: MatchedPools, has_prices: bool) -> str:
 
 def _match_row(number: int, pair: Match, matched: MatchedPools, names: _PoolNames) -> dict[str, Any]:
     """Return the row of a matched pair: pools, share of prefill, latencies, rate, power, price, gains."""
-    row = {
-        "pair": number,
-        "prefill": names.short(pair.prefill),
-        "decode": "the same" if pair.decode is None else names.short(pair.decode),
-        "prefill_share": pair.share,
-        "time_to_first_token": pair.first_token,
-        "time_per_output_token": pair.token,
-        "transfer_time": pair.transfer,
-        "requests_per_second_per_device": pair.rate,
-        "watts_per_request_per_second": pair.watts,
-        "usd_per_request": pair.price or None,
-    }
+    decode = "the same" if pair.decode is None else names.short(pair.decode)
+    row = {"pair": number, "prefill": names.short(pair.prefill), "decode": decode, "prefill_share": pair.share}
+    row |= _match_values(pair)
     for other in matched.together:
         key = f"gain_{other.prefill.accelerator}_at"
         row |= {f"{key}_{kind}": gain for kind, gain in zip(_KINDS, pair.gain(other), strict=True)}
     return row
+
+
+def _match_values(pair: Match) -> dict[str, Any]:
+    """Return the values of a matched pair by name."""
+    return {
+        "prefill_share_of_devices": pair.share,
+        "requests_per_second_per_device": pair.rate,
+        "time_to_first_token": pair.first_token,
+        "transfer_time": pair.transfer,
+        "time_per_output_token": pair.token,
+        "usd_per_request": pair.price or None,
+        "watts_per_request_per_second": pair.watts,
+    }
 
 
 #: Word of a table → metric.

@@ -13,7 +13,7 @@ from dse.io import counted, percent
 from dse.reports import Column, Line, Option, Report, Table, capability
 from dse.reports.options import Force
 from dse.reports.report import NOTHING_FEASIBLE
-from dse.reports.tables import Section
+from dse.reports.tables import Section, span_text
 
 if TYPE_CHECKING:
     from dse.doors import Study
@@ -29,19 +29,16 @@ _SPARE = ("tp", "pp", "micro_batch", "global_batch", "seq_len", "isl", "osl", "b
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][-+]?\d+)?")
 
 
-@capability("Ask")
+@capability("Ask", details=("rows",))
 def predict(
+    *,
     cases: tables.Cases,
     output: Annotated[Path | None, Option("CSV file to write.", short="-o", terminal=Path, is_needed=True)] = None,
     uncertainty: Annotated[
         bool,
         Option("Add the ends of 80 % intervals of times, rates and peak memory.", "--uncertainty/--no-uncertainty"),
     ] = True,
-    workload: tables.Workload = None,
-    system: tables.System = None,
-    n_devices: tables.Devices = None,
-    software: tables.Stack = None,
-    settings: tables.Settings = None,
+    run_cells: tables.RunCells,
     force: Force = False,
     columns: tables.Columns = False,
 ) -> Report:
@@ -56,7 +53,6 @@ def predict(
     """
     from dse.measured.comparison import predict_lines, write_lines
 
-    run_cells = tables.RunCells(workload, system, n_devices, software, settings)
     with tables.measured_tables(cases, run_cells, output=output, force=force) as read:
         summary, lines = predict_lines(read.paths[0], uncertainty, read.cells)
     if output is not None:
@@ -82,17 +78,14 @@ def predict(
     )
 
 
-@capability("Compare with reality")
+@capability("Compare with reality", details=("figures",))
 def validate(
+    *,
     cases: tables.Measured,
     output: Annotated[Path | None, Option("CSV file with every comparison [default: none].", short="-o")] = None,
     uncertainty: Annotated[bool, Option("Also the share of rows within their 80 % intervals.")] = False,
     profile: tables.Profile = False,
-    workload: tables.Workload = None,
-    system: tables.System = None,
-    n_devices: tables.Devices = None,
-    software: tables.Stack = None,
-    settings: tables.Settings = None,
+    run_cells: tables.RunCells,
     rows: tables.RowsFile = None,
     force: Force = False,
     columns: tables.Columns = False,
@@ -108,7 +101,6 @@ def validate(
     from dse.measured import compare
     from dse.measured.comparison import comparison_line, coverage, report, write_lines
 
-    run_cells = tables.RunCells(workload, system, n_devices, software, settings)
     with tables.measured_tables(cases, run_cells, profile, rows, output, force) as read:
         comparisons = compare(read.paths, read.cells)
     lines = [comparison_line(comparison) for comparison in comparisons]
@@ -179,7 +171,7 @@ def _prediction_table(rows: Sequence[dict[str, Any]], kind: str) -> Table:
 def _metric_text(row: Mapping[str, Any], name: str, study: Study) -> str:
     """Return the text of a predicted metric with its interval, "" for none."""
     from dse.io import digits
-    from dse.views.sections import interval_text, metric_text
+    from dse.views.sections import metric_text
 
     value, metric = row.get(name), name.removeprefix("pred_")
     if value is None:
@@ -187,8 +179,8 @@ def _metric_text(row: Mapping[str, Any], name: str, study: Study) -> str:
     if metric not in study.display_units:
         return digits(value)
     ends = [row.get(f"{name}_{end}") for end in ("low", "high")]
-    interval = "" if None in ends else f" ({interval_text([float(end or 0.0) for end in ends], metric, study)})"
-    return metric_text(float(value), metric, study) + interval
+    middle, *texts = (metric_text(float(each), metric, study) for each in (value, *ends) if each is not None)
+    return f"{middle} ({span_text(*texts)})" if len(texts) == len(ends) else middle
 
 
 def _skipped_sections(skipped: Mapping[str, int]) -> list[Section]:

@@ -32,8 +32,11 @@ _LONGEST = 28
 
 _ONE_MACHINE = "one process answers there"
 
+#: Names of the details of a sweep.
+_DETAILS = ("reasons", "seconds")
 
-@capability("Ask", returns="dataset")
+
+@capability("Ask", returns="dataset", details=_DETAILS)
 def run(
     sweep: Specification,
     output: Output = None,
@@ -136,7 +139,7 @@ def run(
     return _report(summary, labelled, head, notes, import_seconds, figure, force)
 
 
-@capability("Manage", returns="dataset", local="names files of this machine")
+@capability("Manage", returns="dataset", local="names files of this machine", details=_DETAILS)
 def merge(
     output: Annotated[
         Path, Option("The file that dse run --shard was given with -o.", is_argument=True, metavar="OUTPUT.nc")

@@ -36,7 +36,7 @@ ENUMERABLE = 1e9
 _MAX_ROWS = 12
 
 
-@capability("Ask")
+@capability("Ask", details=("reasons", "methods", "elasticities"))
 def search(
     specification: Specification,
     output: Output = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -53,53 +54,53 @@ Profile = Annotated[
 ]
 RowsFile = Annotated[Path | None, Option("CSV file for the rows of the files [default: none].")]
 
+#: Heading of the options of runs.
 _RUNS = "runs"
-Workload = Annotated[
-    str | None, Option("Model of the runs [default: what rows or files say].", short="-w", section=_RUNS)
-]
-System = Annotated[
-    str | None,
-    Option("System or accelerator of the runs [default: what rows or files say].", short="-s", section=_RUNS),
-]
-Devices = Annotated[
-    int | None, Option("Devices of the runs [default: what rows or files say].", short="-n", low=1, section=_RUNS)
-]
-Stack = Annotated[str | None, Option("Software stack of the runs [default: what rows or files say].", section=_RUNS)]
-Settings = Annotated[
-    Mapping[str, Any] | Sequence[str] | None,
-    Option(
-        "Any column that rows leave empty, or files leave out: tp=8, precision=fp8, …",
-        flag="--set",
-        metavar="COLUMN=VALUE",
-        terminal=list[str],
-        gathers=True,
-        section=_RUNS,
-    ),
-]
 
 
-class RunCells(NamedTuple):
-    """Values of all runs that options state."""
+@dataclasses.dataclass(frozen=True)
+class RunCells:
+    """Values of all runs that options state: a group, which each capability of measured tables takes."""
 
-    workload: str | None
-    system: str | None
-    n_devices: int | None
-    software: str | None
-    settings: Mapping[str, Any] | Sequence[str] | None
+    workload: Annotated[
+        str | None, Option("Model of the runs [default: what rows or files say].", short="-w", section=_RUNS)
+    ] = None
+    system: Annotated[
+        str | None,
+        Option("System or accelerator of the runs [default: what rows or files say].", short="-s", section=_RUNS),
+    ] = None
+    n_devices: Annotated[
+        int | None, Option("Devices of the runs [default: what rows or files say].", short="-n", low=1, section=_RUNS)
+    ] = None
+    software: Annotated[
+        str | None, Option("Software stack of the runs [default: what rows or files say].", section=_RUNS)
+    ] = None
+    settings: Annotated[
+        Mapping[str, Any] | Sequence[str] | None,
+        Option(
+            "Any column that rows leave empty, or files leave out: tp=8, precision=fp8, …",
+            flag="--set",
+            metavar="COLUMN=VALUE",
+            terminal=list[str],
+            gathers=True,
+            section=_RUNS,
+        ),
+    ] = None
 
     def cells(self) -> dict[str, str]:
         """Return column → text of a table's row; raise an InputError for an unknown column or catalogue name."""
         from dse.measured import cells_of
         from dse.measured.profiles import COLUMNS
 
-        if isinstance(self.settings, Mapping):
-            return cells_of(*self[:4], {name: _cell(value, "--set", name) for name, value in self.settings.items()})
         text_by_column: dict[str, str] = {}
-        for text in self.settings or ():
-            columns = () if text.partition("=")[0].strip() == "note" else COLUMNS  # remarks may say anything
-            name, value = split_setting(text, "--set", "COLUMN=VALUE", columns.__contains__)
-            text_by_column[name] = value
-        return cells_of(*self[:4], text_by_column)
+        if isinstance(self.settings, Mapping):
+            text_by_column = {name: _cell(value, "--set", name) for name, value in self.settings.items()}
+        else:
+            for text in self.settings or ():
+                columns = () if text.partition("=")[0].strip() == "note" else COLUMNS  # remarks may say anything
+                name, value = split_setting(text, "--set", "COLUMN=VALUE", columns.__contains__)
+                text_by_column[name] = value
+        return cells_of(self.workload, self.system, self.n_devices, self.software, text_by_column)
 
 
 class MeasuredTables(NamedTuple):

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from dse.capabilities.designs import design_summary, leaf_values, request_design
+from dse.capabilities.designs import DesignOptions, leaf_values
 from dse.errors import InputError, unknown_name
 from dse.io import counted, plugins, seconds
 from dse.reports import Line, Option, Report, capability
-from dse.reports.options import AnyOption, Devices, Force, Settings, Software, System, Workload
+from dse.reports.options import Force
 
 if TYPE_CHECKING:
     from dse.types import Design
@@ -35,20 +35,10 @@ class TraceRequest(NamedTuple):
 
 @capability("Show", local="writes a file")
 def trace(
-    workload: Workload,
-    system: System,
-    output: Annotated[
-        Path, Option("JSON, or a picture (.png, .svg, .pdf); of chakra PREFIX of PREFIX.RANK.et.", short="-o")
-    ],
-    settings: Settings = None,
-    n_devices: Devices = None,
-    software: Software = None,
-    any_option: AnyOption = False,
-    written_as: Annotated[
-        str,
-        Option("chrome: the stages; kineto: kernels of one rank; chakra: nodes of all ranks.", flag="--format"),
-    ] = CHROME,
-    rank: Annotated[int, Option("Rank, of kineto.", low=0)] = 0,
+    design: DesignOptions,
+    output: Annotated[Path, Option(short="-o")],
+    written_as: Annotated[str, Option(flag="--format")] = CHROME,
+    rank: Annotated[int, Option(low=0)] = 0,
     force: Force = False,
 ) -> Report:
     """Write one step of a design as a timeline.
@@ -58,6 +48,13 @@ def trace(
     Prints the step time event by event, and that of the closed forms of dse evaluate. As kineto every kernel and
     message of one rank, as the PyTorch profiler writes them: dse diagnose and dse validate --profile read it. As chakra
     compute and messages of every rank, as Chakra execution traces, which network simulators (ASTRA-sim) replay.
+
+    Args:
+        design: Options of the design.
+        output: JSON, or a picture (.png, .svg, .pdf); of chakra PREFIX of PREFIX.RANK.et.
+        written_as: chrome: the stages; kineto: kernels of one rank; chakra: nodes of all ranks.
+        rank: Rank, of kineto.
+        force: Replace a file that dse has not written.
     """
     from dse.doors import TRAINING
     from dse.io import check_output
@@ -69,15 +66,16 @@ def trace(
         raise InputError("dse trace --output", f"a picture of {written_as}", f"--format {CHROME}", "leave out --format")
     check_output(output, force)
     to_serve = "leave it out: a trace is one of a training step"
-    request = request_design(workload, system, settings, n_devices, software, any_option, TRAINING, to_serve)
-    design = request.design
-    step, description = schedule_step(design), design_summary(workload, system, request.stack, design, TRAINING)
+    request = design.request(TRAINING, to_serve)
+    step, description = schedule_step(request.design), request.description(request.stack)
     times = {"step_time": step.total, "model_step_time": step.model_time}
-    about = {"design": description, **times, "leaves": leaf_values(design)}
-    contents = _write(written_as, TraceRequest(step, design, system, rank, description, about, output, force))
+    about = {"design": description, **times, "leaves": leaf_values(request.design)}
+    contents = _write(
+        written_as, TraceRequest(step, request.design, request.system, rank, description, about, output, force)
+    )
     times_text = f"step {seconds(step.total)} event by event, {seconds(step.model_time)} in closed form"
     difference = f"{100.0 * (step.total / step.model_time - 1.0):+.2f} %"
-    reasons = list(_reasons(design))
+    reasons = list(_reasons(request.design))
     document = {**about, "format": written_as, "contents": contents, "output": output, "reasons": reasons}
     lines = (description, f"{times_text}: {difference}", contents)
     notes = [*request.readings, *(f"cannot run: {reason}" for reason in reasons)]

@@ -1,5 +1,12 @@
 """The command line: a command for each capability, and the doors for programs.
 
+**Answers** ``dse …`` in a terminal, and programs over HTTP and MCP (``service/``).
+
+**Knows** typer, exit statuses and errors of command lines, and no capability: ``commands.py`` makes a command of what
+each declares, ``usage.py`` puts errors in four parts, ``status.py`` ends a process.
+
+**Start** with ``commands.py``: ``command(capability)`` is the whole way from words to a printed report.
+
 Exit status: 0 done, 1 nothing feasible, 2 bad input, 3 a part could not be computed, 130 interrupted, 143 terminated,
 141 where the reader of the output has closed it.
 """

@@ -14,7 +14,10 @@ import typer
 from dse.cli.status import report_errors
 from dse.errors import InputError
 from dse.reports import Capability, Report
-from dse.reports.options import REQUIRED, BoundOption
+from dse.reports.options import BoundOption
+
+#: Options of renderers other than the terminal's.
+_RENDERERS = ("--json", "--csv", "--html")
 
 
 def _renderers(capability: Capability, documents: dict[Path | None, dict[str, Any]]) -> list[inspect.Parameter]:
@@ -72,16 +75,17 @@ def command(capability: Capability) -> Any:
         request: Path | None = None,
         **values: Any,
     ) -> int:
-        chosen = [name for name, is_on in (("--json", as_json), ("--csv", as_csv), ("--html", as_html)) if is_on]
+        chosen = [name for name, is_on in zip(_RENDERERS, (as_json, as_csv, as_html), strict=True) if is_on]
         if len(chosen) > 1:  # before anything is computed
             raise InputError("options", " and ".join(chosen), "one of --json, --csv and --html", "leave the others out")
         for name, document in documents.get(request, {}).items():
             if values[name] == request:  # the command line names no other
                 values[name] = document
-        is_document = as_json or as_csv or as_html
-        with contextlib.redirect_stdout(sys.stderr) if is_document else contextlib.nullcontext():
-            report = capability.function(**values)
-        _print(report, [] if shown is None else [name.strip() for name in shown.split(",")], as_json, as_csv, as_html)
+        details = [] if shown is None else [name.strip() for name in shown.split(",")]
+        capability.check_details(details)
+        with contextlib.redirect_stdout(sys.stderr) if chosen else contextlib.nullcontext():
+            report = capability.perform(values)
+        _print(report, details, *chosen)
         return report.status
 
     parameters = [*map(_parameter, capability.parameters), *_renderers(capability, documents)]
@@ -119,8 +123,7 @@ def _parameter(parameter: BoundOption) -> inspect.Parameter:
     if option.choices:
         shared["autocompletion"] = lambda incomplete: [text for text in option.choices if text.startswith(incomplete)]
     kind = parameter.type if option.terminal is None else option.terminal
-    default = inspect.Parameter.empty if parameter.terminal_default is REQUIRED else parameter.terminal_default
-    if option.terminal is not None and default is None:
+    if option.terminal is not None and parameter.terminal_default is None:
         kind = option.terminal | None
     if option.is_argument:
         declared: Any = typer.Argument(**shared)
@@ -131,9 +134,9 @@ def _parameter(parameter: BoundOption) -> inspect.Parameter:
         if option.instead:
             shared |= {"is_eager": True, "callback": _runs_instead(option.instead)}
         declared = typer.Option(*names, **shared)
-    return inspect.Parameter(
-        parameter.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
-    )
+    annotation = Annotated[kind, declared]
+    default = parameter.terminal_default
+    return inspect.Parameter(parameter.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _runs_instead(words: tuple[str, ...]) -> Any:
@@ -147,23 +150,23 @@ def _runs_instead(words: tuple[str, ...]) -> Any:
     return run
 
 
-def _print(report: Report, shown: list[str], as_json: bool, as_csv: bool, as_html: bool) -> None:
-    """Print a report by the renderer that the options name; its notes go to standard error."""
+def _print(report: Report, shown: list[str], renderer: str = "") -> None:
+    """Print a report by the renderer that an option names; its notes go to standard error."""
     from dse.reports import terminal
 
-    if not (as_json or as_csv or as_html):
+    if not renderer:
         terminal.print_report(report, shown)
         return
     report.selected(shown)  # an unknown detail is an error of every renderer
     for text in report.notes:
         terminal.note(text)
-    if as_json:
+    if renderer == "--json":
         terminal.print_document(report.document)
-    elif as_html:
+    elif renderer == "--html":
         print(report.to_html())
     else:
-        names = [table.name for table in report.tables.values() if table.show in shown] if shown else []
-        print(report.to_csv(names[0] if names else None), end="")
+        name = next((table.name for table in report.tables.values() if table.show in shown), None) if shown else None
+        print(report.to_csv(name), end="")
 
 
 def read_request(path: Path, capability: Capability) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dse.designs import calibrated, catalog
-from dse.fleet.settings import Settings
+from dse.fleet.planning import Settings
 from dse.types import Design, Precision, Serving, choice_name
 
 #: Statistics of a limit.
@@ -118,6 +119,11 @@ class Fleet(NamedTuple):
         """Number of devices of all workers."""
         return sum(group.number * group.devices for group in self.workers)
 
+    @property
+    def figures(self) -> tuple[float, float, float]:
+        """Time to first token and time per output token in s, and USD per hour."""
+        return self.first_token, self.token, self.hourly
+
     def margins(self, demand: ServiceDemand) -> dict[str, float]:
         """Return limit → share by which it, or the rate, may change before the fleet no longer serves.
 
@@ -146,17 +152,51 @@ def precision_of(design: Design) -> str:
     )
 
 
-def extrapolations(
-    accelerator: str, software: str, workers: WorkerGroup, parameters: float, demand: ServiceDemand
-) -> str:
-    """Return the quantities of decoding workers outside of the measured rows of their engine, a text; "" for none."""
+def fleet_of(
+    demand: ServiceDemand,
+    accelerator: str,
+    software: str,
+    workers: tuple[WorkerGroup, ...],
+    times: Sequence[float],
+    rate: float,
+    hourly: float,
+    parameters: float,
+    precision: str,
+) -> Fleet:
+    """Return a fleet of workers for a demand, with what of those that decode lies outside of their engine's rows.
+
+    Args:
+        demand: that they serve.
+        accelerator: of the workers.
+        software: stack of the workers.
+        workers: the last group decodes.
+        times: to the first token, and per token, s.
+        rate: highest requests/s.
+        hourly: USD.
+        parameters: of the model.
+        precision: format that the model is served in.
+    """
+    decoding = workers[-1]
     values = {
-        "system.n_devices": float(workers.devices),
+        "system.n_devices": float(decoding.devices),
         "parameters": parameters,
-        "workload.requests.concurrency": workers.in_flight,
+        "workload.requests.concurrency": decoding.in_flight,
         "workload.requests.prompt_tokens": demand.prompt_tokens,
         "workload.requests.output_tokens": demand.output_tokens,
     }
+    outside = extrapolations(demand, accelerator, software, values)
+    return Fleet(accelerator, software, workers, times[0], times[1], rate, hourly, outside, precision)
+
+
+def extrapolations(demand: Any, accelerator: str, software: str, values: dict[str, float]) -> str:
+    """Return the quantities of a design outside of the measured rows of its stack, a text; "" for none.
+
+    Args:
+        demand: whose workload it is.
+        accelerator: of the design.
+        software: its stack.
+        values: quantity → its value.
+    """
     if catalog.is_mixture(demand.workload):
-        values["workload.experts.n_experts"] = 1.0
+        values = values | {"workload.experts.n_experts": 1.0}
     return ", ".join(calibrated.uncalibrated_quantities(software, values.get, accelerator))

@@ -14,13 +14,11 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import tomlkit
-
 from dse.designs import catalog, composing, leaf
 from dse.fleet import workers
-from dse.fleet.demand import DEGREES, Fleet, ServiceDemand, WorkerGroup, extrapolations, precision_of
+from dse.fleet.demand import DEGREES, Fleet, ServiceDemand, WorkerGroup, fleet_of, precision_of
+from dse.fleet.planning import set_leaves, specification, with_settings
 from dse.fleet.pools import front, swept_pools, transfer_time
-from dse.fleet.settings import set_leaves, with_settings
 from dse.fleet.swept import SweptDesigns
 from dse.fleet.workers import WORKER, Match, PoolCandidate
 from dse.io import counted
@@ -83,29 +81,20 @@ def _specification(demand: ServiceDemand, accelerator: str, bandwidth: float) ->
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
 
-    def pool(max_concurrency: int) -> dict[str, Any]:
-        """Return the section of a pool with up to ``max_concurrency`` requests in flight."""
-        counts = sorted(
-            {
-                factor << k
-                for k in range(max_concurrency.bit_length())
-                for factor in (1, 3)
-                if factor << k <= max_concurrency
-            }
-        )
-        return {"axes": with_settings(axes | {"concurrency": counts}, demand.settings)}
+    def pool(most: int) -> dict[str, Any]:
+        """Return the section of a pool with up to ``most`` requests in flight."""
+        counts = {factor << k for k in range(most.bit_length()) for factor in (1, 3) if factor << k <= most}
+        return {"axes": with_settings(axes | {"concurrency": sorted(counts)}, demand)}
 
-    return tomlkit.dumps(
-        {
-            "workload": {"name": demand.workload},
-            "system": {"name": accelerator},
-            "software": {"name": demand.software} if demand.software else {},
-            "serving": demand.request_lengths,
-            "prefill": pool(_MAX_PROMPTS),
-            "decode": pool(_MAX_SEQUENCES),
-            "output": {"money": True},
-            "pools": {"transfer": f"{bandwidth!r} B/s"},
-        }
+    return specification(
+        demand,
+        accelerator,
+        {},
+        serving=demand.request_lengths,
+        output={"money": True},
+        prefill=pool(_MAX_PROMPTS),
+        decode=pool(_MAX_SEQUENCES),
+        pools={"transfer": f"{bandwidth!r} B/s"},
     )
 
 
@@ -138,18 +127,17 @@ def cheapest(pools: PoolDesigns, demand: ServiceDemand, accelerator: str) -> Fle
         return "no pools meet the limits"
     if best is None:
         return f"pools need {counted(int(fewest_devices), 'device')} of {demand.max_devices}"
-    prefill, decode = _worker_groups(best)
     software = str(best.match.parts[1].labels.get("software", ""))
-    return Fleet(
+    return fleet_of(
+        demand,
         accelerator,
         software,
-        (prefill, decode),
-        best.first_token,
-        best.token,
-        _highest_rate(best, demand),
-        best.hourly,
-        extrapolations(accelerator, software, decode, pools.parameters, demand),
-        pools.precision,
+        _worker_groups(best),
+        times=(best.first_token, best.token),
+        rate=_highest_rate(best, demand),
+        hourly=best.hourly,
+        parameters=pools.parameters,
+        precision=pools.precision,
     )
 
 
@@ -197,25 +185,21 @@ def _fleet_at_rate(pair: Match, counts: tuple[int, ...], rate: float, demand: Se
     return workers.PoolFleet(pair, counts, rate, tuple(waits), _later_tokens(demand))
 
 
-def _keeps_limits(fleet: workers.PoolFleet, demand: ServiceDemand) -> tuple[bool, bool]:
-    """Return whether the limit of the first token, and that of the later tokens, is kept."""
-    return fleet.first_token <= demand.first_token_limit, fleet.token <= demand.token_limit
-
-
 def _highest_rate(fleet: workers.PoolFleet, demand: ServiceDemand) -> float:
     """Return the highest rate of the same workers within the limits, requests/s."""
     low = demand.rate
     high = _UTILISATION * min(count * pool.rate for count, pool in zip(fleet.workers, fleet.match.parts, strict=True))
     for _ in range(_HALVINGS):
         rate = 0.5 * (low + high)
-        is_within_limits = all(_keeps_limits(_fleet_at_rate(fleet.match, fleet.workers, rate, demand), demand))
+        faster = _fleet_at_rate(fleet.match, fleet.workers, rate, demand)
+        is_within_limits = faster.first_token <= demand.first_token_limit and faster.token <= demand.token_limit
         low, high = (rate, high) if is_within_limits else (low, rate)
     return low
 
 
-def _worker_groups(fleet: workers.PoolFleet) -> tuple[WorkerGroup, WorkerGroup]:
+def _worker_groups(fleet: workers.PoolFleet) -> tuple[WorkerGroup, ...]:
     """Return the prefill and the decode pool as groups of workers of a plan."""
-    prefill, decode = (
+    return tuple(
         WorkerGroup(
             role,
             count,
@@ -226,7 +210,6 @@ def _worker_groups(fleet: workers.PoolFleet) -> tuple[WorkerGroup, WorkerGroup]:
         )
         for role, count, pool in zip(("prefill", "decode"), fleet.workers, fleet.match.parts, strict=True)
     )
-    return prefill, decode
 
 
 def _wait(pool: PoolCandidate, count: int, rate: float, is_prefill: bool, statistic: str) -> float:

@@ -15,6 +15,8 @@ The time to first token of a pair includes the transfer of keys and values: limi
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,18 +77,14 @@ def match(specification: str | Path | Mapping[str, Any]) -> MatchedPools:
     together = _best_by_accelerator([Match(candidate, None, 0.0) for candidate in candidates.get("together", [])])
     limits = _Limits.from_results(results["prefill"]) if pools_spec.transfer or pools_spec.devices else None
     pools = _best_by_accelerator(_pairs(candidates["prefill"], candidates["decode"], pools_spec.transfer, limits))
-    requests, workload_axis = (
-        results["decode"].grid.base.workload.requests,
-        pools_spec.specs["decode"].names.get("workload"),
-    )
+    requests = results["decode"].grid.base.workload.requests
+    workload_axis = pools_spec.specs["decode"].names.get("workload")
     tokens = 1.0 if requests is None else float(requests.output_tokens)
     fleets = fleet_fronts(candidates, pools_spec, limits, tokens - 1.0) if pools_spec.devices else []
 
     def designs(fleet: PoolFleet) -> list[Design]:
-        names = ("prefill", "decode") if fleet.match.decode else ("together",)
-        return [
-            results[name].designs(np.array([pool.row]))[0] for name, pool in zip(names, fleet.match.parts, strict=True)
-        ]
+        pools = zip(fleet.match.roles, fleet.match.parts, strict=True)
+        return [results[name].designs(np.array([pool.row]))[0] for name, pool in pools]
 
     workload = str(workload_axis.labels[0]) if workload_axis else ""
     return MatchedPools(pools_spec.title, together, pools, tuple(fleets), pools_spec, workload, tokens, designs)
@@ -114,16 +112,10 @@ def swept_pools(pools_spec: PoolsSpec, file: str) -> tuple[dict[str, SweptDesign
         name: swept if swept.grid.spec.any_option else only_launched(swept, f"{file}: {name}")
         for name, swept in results.items()
     }
+    bandwidths = dict.fromkeys(results, pools_spec.transfer) | {"together": 0.0}
     candidates = {
-        name: list(
-            _candidates(
-                results[name],
-                pools_spec.prices,
-                0.0 if name == "together" else pools_spec.transfer,
-                _swept_names(pools_spec.specs[name]),
-            )
-        )
-        for name in pools_spec.specs
+        name: list(_candidates(swept, pools_spec.prices, bandwidths[name], _swept_names(pools_spec.specs[name])))
+        for name, swept in results.items()
     }
     return results, candidates
 
@@ -136,30 +128,29 @@ def fleet_fronts(
     Designs with more requests in flight than their memory holds are left out: a worker at a stated utilisation has no
     use for them.
     """
-    candidates_by_pool = {
+    fitting = {
         name: [candidate for candidate in candidates if not candidate.queues]
         for name, candidates in candidates_by_pool.items()
     }
-    is_plain = limits is None or limits.are_plain
-    prefill = (
-        front(candidates_by_pool["prefill"], (*WORKER, "first_token", "cache"))
-        if is_plain
-        else candidates_by_pool["prefill"]
-    )
-    decode = front(candidates_by_pool["decode"], (*WORKER, "token", "cache"))
-    pairs = [
-        Match(sender, receiver, transfer_time(sender, receiver, pools_spec.transfer))
-        for sender in prefill
-        for receiver in decode
-    ]
-    pools = list(fleets(pairs, pools_spec.devices, pools_spec.utilisation, later))
+    prefill, how = fitting["prefill"], (pools_spec.devices, pools_spec.utilisation, later)
+    if limits is None or limits.are_plain:
+        prefill = front(prefill, (*WORKER, "first_token", "cache"))
+    pairs = _all_pairs(prefill, front(fitting["decode"], (*WORKER, "token", "cache")), pools_spec.transfer)
+    pools = list(fleets(pairs, *how))
     if limits:
         pools = [fleet for fleet in pools if limits.keeps(fleet.match.prefill.row, np.array([fleet.first_token]))[0]]
-    combined = front(candidates_by_pool.get("together", []), (*WORKER, "first_token", "token"))
-    together = fleets(
-        [Match(candidate, None, 0.0) for candidate in combined], pools_spec.devices, pools_spec.utilisation, later
-    )
+    combined = front(fitting.get("together", []), (*WORKER, "first_token", "token"))
+    together = fleets([Match(candidate, None, 0.0) for candidate in combined], *how)
     return [*best_fleets(pools), *best_fleets(list(together))]
+
+
+def _all_pairs(senders: list[PoolCandidate], receivers: list[PoolCandidate], bandwidth: float) -> list[Match]:
+    """Return every pair of designs of both pools."""
+    return [
+        Match(sender, receiver, transfer_time(sender, receiver, bandwidth))
+        for sender in senders
+        for receiver in receivers
+    ]
 
 
 def _pairs(
@@ -170,22 +161,14 @@ def _pairs(
     ``bandwidth`` of a device is in B/s; 0 counts no transfer, and no limit is checked then.
     """
     if not limits or not bandwidth:
-        return [
-            Match(sender, receiver, transfer_time(sender, receiver, bandwidth))
-            for sender in front(prefill)
-            for receiver in front(decode)
-        ]
+        return _all_pairs(front(prefill), front(decode), bandwidth)
     senders = front(prefill, (*_COSTS, "first_token", "cache")) if limits.are_plain else prefill
     receivers = front(decode, (*_COSTS, "cache"))
     pairs = []
     for sender in senders:
-        transfer_seconds = np.array([transfer_time(sender, receiver, bandwidth) for receiver in receivers])
-        meets_limits = limits.keeps(sender.row, sender.first_token + transfer_seconds)
-        pairs += [
-            Match(sender, receiver, seconds)
-            for receiver, seconds, within_limit in zip(receivers, transfer_seconds.tolist(), meets_limits, strict=True)
-            if within_limit
-        ]
+        candidates = _all_pairs([sender], receivers, bandwidth)
+        meets_limits = limits.keeps(sender.row, np.array([pair.first_token for pair in candidates]))
+        pairs += itertools.compress(candidates, meets_limits)
     return pairs
 
 
@@ -282,17 +265,8 @@ def _candidates(
     if missing is not None:
         raise InputError("pools.prices", f"none of {missing}", ", ".join(prices), "state one for every accelerator")
     labels = {name: columns[name] for name in dict.fromkeys((*_LABELS, *swept_names)) if name in columns}
-    rate, watts, first_token, token, cache, concurrency_limits = (
-        columns[name].astype(float)
-        for name in (
-            "requests_per_second",
-            "provisioned_power",
-            "time_to_first_token",
-            "time_per_output_token",
-            "peak_memory_cache",
-            "concurrency_limit",
-        )
-    )
+    names = "requests_per_second provisioned_power time_to_first_token time_per_output_token peak_memory_cache"
+    rate, watts, first_token, token, cache = (columns[name].astype(float) for name in names.split())
     degrees = [
         columns[name].astype(float) if name in columns else np.ones(results.size) for name in ("dp", "concurrency")
     ]
@@ -311,7 +285,7 @@ def _candidates(
             token=token[design_index],
             cache=cache[design_index] / sequences[design_index],
             row=int(design_index),
-            queues=bool(degrees[1][design_index] > concurrency_limits[design_index]),
+            queues=bool(degrees[1][design_index] > columns["concurrency_limit"][design_index]),
         )
 
 
@@ -330,11 +304,9 @@ def front(candidates: list[PoolCandidate], fields: Sequence[str] = _COSTS) -> li
     """
     values_by_accelerator: dict[str, np.ndarray] = {}
     members = []
-    values_by_id = {id(candidate): np.array([getattr(candidate, name) for name in fields]) for candidate in candidates}
-    for candidate in sorted(
-        candidates, key=lambda c: tuple(values_by_id[id(c)])
-    ):  # a candidate is not beaten by later ones
-        values = values_by_id[id(candidate)]
+    fields_of = operator.attrgetter(*fields)
+    for candidate in sorted(candidates, key=fields_of):  # a candidate is not beaten by later ones
+        values = np.array(fields_of(candidate))
         better_values = values_by_accelerator.get(candidate.accelerator, np.empty((0, len(fields))))
         if not (better_values <= values).all(axis=1).any():
             values_by_accelerator[candidate.accelerator] = np.vstack([better_values, values])
@@ -345,11 +317,9 @@ def front(candidates: list[PoolCandidate], fields: Sequence[str] = _COSTS) -> li
 def _best_by_accelerator(matches: list[Match]) -> list[Match]:
     """Return the match of least price times power for each pair of accelerators, the least first."""
     best: dict[tuple[str, ...], Match] = {}
-    for match in matches:
-        key = tuple(pool.accelerator for pool in match.parts)
-        if key not in best or _cost(match) < _cost(best[key]):
-            best[key] = match
-    return sorted(best.values(), key=_cost)
+    for match in sorted(matches, key=_cost):
+        best.setdefault(tuple(pool.accelerator for pool in match.parts), match)
+    return list(best.values())
 
 
 def _cost(match: Match) -> float:

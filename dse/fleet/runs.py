@@ -13,12 +13,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import tomlkit
 
-from dse.designs import calibrated, catalog, leaf_value
-from dse.designs.records import N_DEVICES
+from dse.designs import catalog, leaf_value
 from dse.errors import InputError
-from dse.fleet.settings import PlanProgress, Progress, Settings, foreign_stack, read_settings, with_settings
+from dse.fleet.demand import extrapolations
+from dse.fleet.planning import MIN_CHANGE, Plan, Progress, Settings, checked, plan, plan_kind, specification
 from dse.fleet.swept import swept_designs
 from dse.io import counted, digits, duration
 from dse.spec import sweep as specs
@@ -27,14 +26,8 @@ from dse.sweep.grid import compose
 #: Fewest devices, and parts of a mapping that are shown.
 _MIN_DEVICES, DEGREES = 8, ("tp", "pp", "dp", "ep", "virtual_stages", "micro_batch", "recompute")
 
-#: Changed demands whose effect is shown: field → factors; relative change of cost that is shown.
-_CHANGES, _MIN_CRITERION_CHANGE = {"seconds": (0.5, 2.0), "budget": (0.5, 2.0)}, 0.02
-
 #: Sequences of a global batch where neither options nor the model's file state it.
 _BATCH = 1024
-
-#: Limit of each number of a demand.
-_MAX_VALUE = 1e18
 
 
 class RunDemand(NamedTuple):
@@ -50,6 +43,12 @@ class RunDemand(NamedTuple):
     software: str = ""  #: stack of every candidate; "": the usual one of each accelerator
     settings: Settings = MappingProxyType({})  #: leaf → value of every candidate
 
+    @property
+    def limits(self) -> dict[str, float]:
+        """Metric → its limit in s or USD, without infinite ones."""
+        limits = {"run_time_with_failures": self.seconds, "cost_per_run": self.budget}
+        return {metric: limit for metric, limit in limits.items() if math.isfinite(limit)}
+
 
 class Cluster(NamedTuple):
     """Devices with a mapping that train a model."""
@@ -63,31 +62,38 @@ class Cluster(NamedTuple):
     mfu: float
     outside: str  #: what lies outside of the rows of the stack, in words
 
+    @property
+    def figures(self) -> tuple[float, float]:
+        """Seconds and USD of the run."""
+        return self.seconds, self.cost
+
     def margins(self, demand: RunDemand) -> dict[str, float]:
         """Return ``time`` and ``budget`` → share by which the limit may change; without infinite limits."""
         share_by_limit = {"time": demand.seconds / self.seconds - 1.0, "budget": demand.budget / self.cost - 1.0}
         return {name: share for name, share in share_by_limit.items() if math.isfinite(share)}
 
 
-class RunPlan(NamedTuple):
-    """Clusters by accelerator, cheapest first; the reason of those without one; what would change the cheapest."""
-
-    demand: RunDemand
-    clusters: list[Cluster]
-    without: dict[str, str]
-    changes: list[str]
-    batch_tokens: float  #: tokens of a global batch
+def _criterion(cluster: Cluster, demand: RunDemand) -> float:
+    """Return what the best cluster minimises: its cost in USD, or seconds where only cost is limited."""
+    return cluster.cost if math.isfinite(demand.seconds) else cluster.seconds
 
 
-#: Leaf that a plan decides → what states it instead.
-_DECIDED = {
-    N_DEVICES: "limit it by --max-devices",
-    "workload.global_batch": "state it by --global-batch",
-    "workload.run_tokens": "state it by --tokens",
-}
+def _price_text(best: Cluster, other: Cluster, demand: RunDemand) -> str:
+    """Return at which costs another cluster is as cheap as the best one, "" where only cost is limited."""
+    if not math.isfinite(demand.seconds):
+        return ""
+    return f"{other.accelerator} is as cheap at costs {100.0 * (1.0 - best.cost / other.cost):.0f} % lower"
 
 
-def plan_run(demand: RunDemand, progress: Progress | None = None) -> RunPlan:
+def _cluster_text(cluster: Cluster) -> str:
+    """Return devices, time and cost of a cluster."""
+    return f"{cluster.devices:,} {cluster.accelerator}, {duration(cluster.seconds)}, {digits(cluster.cost)} USD"
+
+
+_KIND = plan_kind("run", criterion=_criterion, fleet_text=_cluster_text, price_text=_price_text)
+
+
+def plan_run(demand: RunDemand, progress: Progress | None = None) -> Plan:
     """Return the cheapest cluster of each accelerator within the limits, or the fastest without a time limit.
 
     Args:
@@ -100,105 +106,71 @@ def plan_run(demand: RunDemand, progress: Progress | None = None) -> RunPlan:
     Raises:
         InputError: for unknown names, numbers that are not positive, settings of what the plan decides, and no limit.
     """
-    options = {
-        "seconds": "--in",
-        "budget": "--under",
-        "max_devices": "--max-devices",
-        "tokens": "--tokens",
-        "global_batch": "--global-batch",
-    }
-    for name, option in options.items():
-        value = getattr(demand, name)
-        if value is not None and not 0.0 < value < _MAX_VALUE and not (name in _CHANGES and value == math.inf):
-            raise InputError(option, f"{value:g}", f"more than 0, less than {_MAX_VALUE:g}", "check the number")
     if demand.seconds == demand.budget == math.inf:
         raise InputError("dse plan", "neither --in nor --under", "a limit of time or of cost", "add --in 30d")
-    if not demand.accelerators:
-        raise InputError("--on", "no name", "accelerators of the catalogue", "see: dse catalog list accelerator")
+    demand = checked(demand, _KIND)
     if demand.max_devices < _MIN_DEVICES:
         raise InputError("--max-devices", str(demand.max_devices), f"{_MIN_DEVICES} or more", "a node has as many")
-    slugs = dict.fromkeys(catalog.resolve("accelerator", name, "--on") for name in demand.accelerators)
     model = catalog.values("workload", demand.workload)
     global_batch, tokens = demand.global_batch or model.get("global_batch"), demand.tokens or model.get("run_tokens")
     if tokens is None:
         raise InputError("--tokens", f"none, and none in the file of {demand.workload}", "tokens of the run", "add it")
-    demand = demand._replace(
-        accelerators=tuple(slugs),
-        global_batch=int(global_batch or _BATCH),
-        tokens=float(tokens),
-        software=demand.software and catalog.resolve("software", demand.software, "--software"),
-        settings=read_settings(demand.settings, False, _DECIDED),
-    )
-    without = {slug: reason for slug in demand.accelerators if (reason := foreign_stack(demand.software, slug))}
-    runs = _all_runs(
-        demand, [slug for slug in demand.accelerators if slug not in without], progress or (lambda _: None)
-    )
-    results = {slug: _cheapest(columns, demand, slug) for slug, columns in runs.items()}
-    clusters = sorted(
-        (cluster for cluster in results.values() if isinstance(cluster, Cluster)),
-        key=lambda cluster: _criterion(cluster, demand),
-    )
-    without |= {slug: reason for slug, reason in results.items() if isinstance(reason, str)}
-    seq_len = leaf_value("workload.seq_len", demand.settings.get("seq_len", model["seq_len"]))
-    batch_tokens = float(global_batch or _BATCH) * seq_len
-    return RunPlan(demand, clusters, without, list(_changes(runs, demand, clusters)), batch_tokens)
+    demand = demand._replace(global_batch=int(global_batch or _BATCH), tokens=float(tokens))
+    run_plan = plan(demand, _KIND, _candidates, progress)
+    larger_batch = _larger_batch_change(demand, run_plan.fleets[0]) if run_plan.fleets else ()
+    return run_plan._replace(changes=[*larger_batch, *run_plan.changes])
 
 
-def _all_runs(demand: RunDemand, slugs: list[str], progress: Progress) -> dict[str, dict[str, np.ndarray]]:
-    """Return accelerator → columns of its mappings, and report each that is done."""
-    runs = dict[str, dict[str, np.ndarray]]()
-    progress(PlanProgress(0, len(slugs), ""))
-    for slug in slugs:
-        runs[slug] = _runs(demand, slug)
-        progress(PlanProgress(len(runs), len(slugs), slug))
-    return runs
+def batch_tokens(demand: RunDemand) -> float:
+    """Return the tokens of a global batch of the demand of a plan."""
+    seq_len = demand.settings.get("seq_len", catalog.values("workload", demand.workload)["seq_len"])
+    return float(demand.global_batch or _BATCH) * leaf_value("workload.seq_len", seq_len)
 
 
-def _criterion(cluster: Cluster, demand: RunDemand) -> float:
-    """Return what the best cluster minimises: its cost in USD, or seconds where only cost is limited."""
-    return cluster.cost if math.isfinite(demand.seconds) else cluster.seconds
+class RunDesigns:
+    """Mappings of one accelerator that can run."""
+
+    def __init__(self, demand: RunDemand, accelerator: str) -> None:
+        self.accelerator, self.columns = accelerator, _runs(demand, accelerator)
+
+    def fleets(self, demand: RunDemand) -> tuple[list[Cluster], str]:
+        """Return the cheapest cluster within the limits, or none and the reason as a text."""
+        result = _cheapest(self.columns, demand, self.accelerator)
+        return ([], result) if isinstance(result, str) else ([result], "")
+
+
+def _candidates(demand: RunDemand) -> Iterator[tuple[str, RunDesigns]]:
+    """Yield accelerator and its mappings."""
+    for name in demand.accelerators:
+        yield name, RunDesigns(demand, name)
 
 
 def _specification(demand: RunDemand, slug: str) -> str:
     """Return a sweep as TOML: mappings with micro-batches of 1 to 8, on 8, 16, … devices of one accelerator."""
     assert demand.global_batch is not None, "resolved before"
-    sizes = [2**k for k in range(3, demand.max_devices.bit_length())]
-    axes: dict[str, Any] = {
-        "n_devices": sizes,
+    axes = {
+        "n_devices": [2**k for k in range(3, demand.max_devices.bit_length())],
         "tp": "divisors",
         "pp": "divisors",
         "virtual_stages": "divisors",
         "micro_batch": [size for size in (1, 2, 4, 8) if demand.global_batch % size == 0],
         "recompute": ["none", "selective", "full"],
     }
-    if catalog.is_mixture(demand.workload):
-        axes["ep"] = "divisors"
-    return tomlkit.dumps(
-        {
-            "workload": {"name": demand.workload, "run_tokens": demand.tokens, "global_batch": demand.global_batch},
-            "system": {"name": slug},
-            "software": {"name": demand.software} if demand.software else {},
-            "axes": with_settings(axes, demand.settings),
-            "constraints": {"all": ["fits_probability >= 0.9"]},
-            "output": {"keep": "feasible", "money": True, "run": True},
-        }
+    return specification(
+        demand,
+        slug,
+        axes,
+        workload={"run_tokens": demand.tokens, "global_batch": demand.global_batch},
+        constraints={"all": ["fits_probability >= 0.9"]},
+        output={"keep": "feasible", "money": True, "run": True},
     )
 
 
 def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
     """Return column → values [design] of all mappings that can run; ``seconds`` and ``cost`` (USD) include failures."""
     swept = swept_designs(compose.build(specs.from_text(_specification(demand, slug), "plan")))
-    names = (
-        "run_time",
-        "run_time_with_failures",
-        "cost_per_run",
-        "mfu",
-        "parameters",
-        "n_devices",
-        "software",
-        *DEGREES,
-    )
-    columns = swept.pick(names)
+    names = ("run_time", "run_time_with_failures", "cost_per_run", "mfu", "parameters", "n_devices", "software")
+    columns = swept.pick((*names, *DEGREES))
     columns["seconds"] = columns["run_time_with_failures"].astype(float)
     columns["cost"] = columns["cost_per_run"] * columns["seconds"] / np.maximum(columns["run_time"], 1e-9)
     return columns
@@ -224,58 +196,19 @@ def _cheapest(columns: dict[str, np.ndarray], demand: RunDemand, slug: str) -> C
     criterion = cost if math.isfinite(demand.seconds) else seconds
     best_index = int(np.argmin(np.where(within_limits, criterion, np.inf)))
     best_run = {name: values[best_index] for name, values in columns.items()}
-    mapping = {name: best_run[name].item() for name in DEGREES if name in best_run}
-    return Cluster(
-        slug,
-        str(best_run["software"]),
-        int(best_run["n_devices"]),
-        mapping,
-        float(best_run["seconds"]),
-        float(best_run["cost"]),
-        float(best_run["mfu"]),
-        _extrapolations(slug, best_run, demand),
-    )
-
-
-def _extrapolations(slug: str, best_run: dict[str, Any], demand: RunDemand) -> str:
-    """Return the quantities of a cluster outside of the measured rows of its stack, a text; "" for none."""
-    values = {
+    quantities = {
         "system.n_devices": float(best_run["n_devices"]), "parameters": float(best_run["parameters"]),
         "mapping.micro_batch": float(best_run["micro_batch"]),
     }  # fmt: skip
-    if catalog.is_mixture(demand.workload):
-        values["workload.experts.n_experts"] = 1.0
-    return ", ".join(calibrated.uncalibrated_quantities(str(best_run["software"]), values.get, slug))
-
-
-def _changes(runs: dict[str, dict[str, np.ndarray]], demand: RunDemand, clusters: list[Cluster]) -> Iterator[str]:
-    """Yield what would change the best cluster, a line each: batch, prices, limits; nothing without clusters."""
-    if not clusters:
-        return
-    best, *other_clusters = clusters
-    yield from _larger_batch_change(demand, best)
-    for other in other_clusters:
-        if math.isfinite(demand.seconds):
-            yield f"{other.accelerator} is as cheap at costs {100.0 * (1.0 - best.cost / other.cost):.0f} % lower"
-    limit_names = {"seconds": "time", "budget": "budget"}
-    for field, factors in _CHANGES.items():
-        limit = getattr(demand, field)
-        for factor in factors if math.isfinite(limit) else ():
-            changed_demand = demand._replace(**{field: factor * limit})
-            results = (_cheapest(columns, changed_demand, slug) for slug, columns in runs.items())
-            changed_clusters = [result for result in results if isinstance(result, Cluster)]
-            if not changed_clusters:
-                yield f"{limit_names[field]} x {factor:g}: no cluster"
-                continue
-            cheapest = min(changed_clusters, key=lambda cluster: _criterion(cluster, changed_demand))
-            if (
-                abs(_criterion(cheapest, changed_demand) / _criterion(best, demand) - 1.0) > _MIN_CRITERION_CHANGE
-                or cheapest.accelerator != best.accelerator
-            ):
-                yield (
-                    f"{limit_names[field]} x {factor:g}: {cheapest.devices:,} {cheapest.accelerator}, "
-                    f"{duration(cheapest.seconds)}, {digits(cheapest.cost)} USD"
-                )
+    software = str(best_run["software"])
+    return Cluster(
+        slug,
+        software,
+        int(best_run["n_devices"]),
+        {name: best_run[name].item() for name in DEGREES if name in best_run},
+        *(float(best_run[name]) for name in ("seconds", "cost", "mfu")),
+        extrapolations(demand, slug, software, quantities),
+    )
 
 
 def _larger_batch_change(demand: RunDemand, best: Cluster) -> Iterator[str]:
@@ -283,7 +216,6 @@ def _larger_batch_change(demand: RunDemand, best: Cluster) -> Iterator[str]:
     assert demand.global_batch is not None, "resolved before"
     changed_demand = demand._replace(global_batch=2 * demand.global_batch)
     cluster = _cheapest(_runs(changed_demand, best.accelerator), changed_demand, best.accelerator)
-    if isinstance(cluster, Cluster) and _criterion(cluster, changed_demand) < (
-        1.0 - _MIN_CRITERION_CHANGE
-    ) * _criterion(best, demand):
+    most = (1.0 - MIN_CHANGE) * _criterion(best, demand)
+    if isinstance(cluster, Cluster) and _criterion(cluster, changed_demand) < most:
         yield f"global batch x 2: {cluster.devices:,} devices, {duration(cluster.seconds)}, {digits(cluster.cost)} USD"

@@ -56,6 +56,11 @@ class Match:
         return (self.prefill,) if self.decode is None else (self.prefill, self.decode)
 
     @property
+    def roles(self) -> tuple[str, ...]:
+        """Names of the pools in a specification, in the order of the parts."""
+        return ("together",) if self.decode is None else ("prefill", "decode")
+
+    @property
     def watts(self) -> float:
         """Provisioned power per rate of requests, W s."""
         return sum(pool.watts for pool in self.parts)
@@ -68,13 +73,12 @@ class Match:
     @property
     def share(self) -> float:
         """Share of the devices that are in the prefill pool, of balanced pools."""
-        devices_by_pool = [pool.devices / pool.rate for pool in self.parts]
-        return devices_by_pool[0] / sum(devices_by_pool)
+        return self.prefill.share / sum(pool.share for pool in self.parts)
 
     @property
     def rate(self) -> float:
         """Requests/s per device, of balanced pools."""
-        return 1.0 / sum(pool.devices / pool.rate for pool in self.parts)
+        return 1.0 / sum(pool.share for pool in self.parts)
 
     @property
     def first_token(self) -> float:
@@ -106,9 +110,14 @@ class PoolFleet(NamedTuple):
     later: float = 1.0  #: output tokens after the first one
 
     @property
+    def counted_pools(self) -> list[tuple[int, PoolCandidate]]:
+        """Number of workers and design of each pool."""
+        return list(zip(self.workers, self.match.parts, strict=True))
+
+    @property
     def devices(self) -> int:
         """Number of devices of all workers."""
-        return int(sum(count * pool.devices for count, pool in zip(self.workers, self.match.parts, strict=True)))
+        return int(sum(count * pool.devices for count, pool in self.counted_pools))
 
     @property
     def first_token(self) -> float:
@@ -123,14 +132,12 @@ class PoolFleet(NamedTuple):
     @property
     def headroom(self) -> tuple[float, ...]:
         """Share by which the rate may grow until each pool is full, by pool."""
-        counted_pools = zip(self.workers, self.match.parts, strict=True)
-        return tuple(count * pool.rate / self.rate - 1.0 for count, pool in counted_pools)
+        return tuple(count * pool.rate / self.rate - 1.0 for count, pool in self.counted_pools)
 
     @property
     def hourly(self) -> float:
         """USD per hour; 0 without prices."""
-        counted_pools = zip(self.workers, self.match.parts, strict=True)
-        return 3600.0 * sum(count * pool.price * pool.rate for count, pool in counted_pools)
+        return 3600.0 * sum(count * pool.price * pool.rate for count, pool in self.counted_pools)
 
 
 def fleets(matches: Iterable[Match], devices: dict[str, int], utilisation: float, later: float) -> Iterator[PoolFleet]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 from dse.errors import InputError, nearest, unknown_name
 from dse.io.attachments import attach
 from dse.reports.options import REQUIRED, BoundOption, parameters_of
-from dse.reports.report import Report
+from dse.reports.report import ALL, Report
 
 #: Beginning of the parts of a docstring that are of Python alone.
 _OF_PYTHON = re.compile(r"\n\n(?:Args|Returns|Raises):\n|\n\n>>> ")
@@ -45,6 +46,7 @@ class Capability:
     path: str = ""  #: of HTTP, name of MCP, by default the name
     group_help: str = ""  #: of the group of commands that it begins
     returns: str = ""  #: in Python: ``dataset`` for that of the report, where it has one; "" for the report
+    details: tuple[str, ...] | None = None  #: names of the details that its reports may have; None: known afterwards
 
     @property
     def python(self) -> str:
@@ -59,14 +61,47 @@ class Capability:
     @property
     def help(self) -> str:
         """Text of the help: a sentence, and paragraphs below it, without what is of Python alone."""
-        import inspect
-
         return _OF_PYTHON.split(inspect.getdoc(self.function) or "")[0]
 
     @functools.cached_property
     def parameters(self) -> tuple[BoundOption, ...]:
         """Parameters with their options."""
         return parameters_of(self.function)
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """Signature in Python, with the options of groups as parameters."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.signature(self.function).replace(
+            parameters=[
+                inspect.Parameter(option.name, kind, default=option.default, annotation=option.annotation)
+                for option in self.parameters
+            ]
+        )
+
+    def perform(self, values: Mapping[str, Any]) -> Report:
+        """Return the report of checked values by parameter.
+
+        Args:
+            values: those of a group become its record.
+        """
+        options = dict(values)
+        groups = dict.fromkeys(parameter.group for parameter in self.parameters if parameter.group)
+        for group in groups:
+            names = [parameter.name for parameter in self.parameters if parameter.group == group]
+            fields = {name: options.pop(name) for name in names if name in options}
+            options[group[0]] = group[1](**fields)
+        return self.function(**options)
+
+    def check_details(self, shown: Sequence[str]) -> None:
+        """Raise an InputError for a name that is none of the details, before anything is computed.
+
+        Args:
+            shown: names of details, or ``all``.
+        """
+        for name in shown if self.details is not None else ():
+            if name not in (*(self.details or ()), ALL):
+                raise unknown_name("--show", name, [*(self.details or ()), ALL], "details")
 
     @functools.cached_property
     def keywords(self) -> Any:
@@ -137,7 +172,7 @@ class Capability:
                 values[parameter.name] = Path(values[parameter.name])
         checked = self._checked(self.keywords, values, f"dse.{self.python}")
         try:
-            return self.function(**checked)
+            return self.perform(checked)
         except InputError as error:  # a misspelt option is gathered too
             misspelt = next((keyword for keyword in gathered if error.got == repr(keyword)), "")
             if not (misspelt and nearest(misspelt, names)):
@@ -155,7 +190,7 @@ class Capability:
             for parameter in self.parameters
             if parameter.reason_local and parameter.option.remote is not REQUIRED
         }
-        return self.function(**held, **self._checked(self.request, request, self.name))
+        return self.perform(held | self._checked(self.request, request, self.name))
 
     @staticmethod
     def _checked(model: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -196,17 +231,28 @@ def _allowed(fault: Mapping[str, Any]) -> str:
 
 
 def _plain(kind: Any) -> Any:
-    """Return a type for pydantic, with a limit on the length of lists."""
+    """Return a type for pydantic, with a limit on the length of lists, and without truth values as numbers."""
     import typing
 
     import pydantic
 
-    limit = pydantic.Field(max_length=MOST_ITEMS)
+    def plain(member: Any) -> Any:
+        if member in (int, float):
+            return Annotated[member, pydantic.BeforeValidator(functools.partial(_no_truth_value, member))]
+        is_list = typing.get_origin(member) in (list, Sequence)
+        return Annotated[member, pydantic.Field(max_length=MOST_ITEMS)] if is_list else member
+
     members = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
-    kinds = tuple(
-        Annotated[member, limit] if typing.get_origin(member) in (list, Sequence) else member for member in members
-    )
-    return typing.Union[kinds]  # noqa: UP007
+    return typing.Union[tuple(map(plain, members))]  # noqa: UP007
+
+
+def _no_truth_value(kind: type, value: Any) -> Any:
+    """Return a value as it is; refuse True and False, which Python counts as the numbers 1 and 0."""
+    from pydantic_core import PydanticCustomError
+
+    if isinstance(value, bool):
+        raise PydanticCustomError(f"{kind.__name__}_type", "Input should be a valid number")  # type: ignore[arg-type]
+    return value
 
 
 def _gathered(where: str, value: Any, keywords: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -229,6 +275,7 @@ def capability(
     door: str = "",
     group_help: str = "",
     returns: str = "",
+    details: Sequence[str] | None = None,
 ) -> Callable[[Callable[..., Report]], Callable[..., Any]]:
     """Return the decorator that makes a function a capability, which its attribute ``capability`` is.
 
@@ -241,6 +288,8 @@ def capability(
         door: ``module:function`` that takes a design in its place: ``dse.evaluate(design)`` is pure.
         returns: what the function returns in Python: "" for the report, ``dataset`` for that of the report where it
             has one, whose ``.dse.report`` is the report.
+        details: names of the details that its reports may have, by which ``--show`` refuses others before the work;
+            None where only a report knows them.
 
     Returns:
         The decorator.
@@ -256,7 +305,8 @@ def capability(
 
     def decorate(function: Callable[..., Report]) -> Callable[..., Any]:
         command = name or function.__name__.replace("_", "-")
-        made = Capability(command, function, panel, local, path, group_help, returns)
+        names = None if details is None else tuple(details)
+        made = Capability(command, function, panel, local, path, group_help, returns, names)
 
         @functools.wraps(function)
         def call(*arguments: Any, **keywords: Any) -> Any:
@@ -270,6 +320,7 @@ def capability(
             return dataset
 
         call.capability = made  # type: ignore[attr-defined]
+        call.__signature__ = made.signature  # type: ignore[attr-defined]
         return call
 
     return decorate

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import operator
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -12,14 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
 #: Where an option has no default.
-REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
+REQUIRED: Any = inspect.Parameter.empty
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
     """What an option of a capability is, next to its type and default: ``Annotated[int | None, Option(…)]``."""
 
-    help: str  #: one sentence; with ``[default: …]`` at its end where the default does not say what happens
+    help: str = ""  #: with ``[default: …]`` at its end where that does not say what happens; "": as the docstring says
     flag: str = ""  #: in a command line, by default ``--`` and the parameter's name
     short: str = ""  #: letter of a command line, ``-n``
     metavar: str = ""  #: what a command line writes for the value
@@ -47,6 +49,8 @@ class BoundOption:
     option: Option
     type: Any
     default: Any = REQUIRED
+    annotation: Any = None  #: as the function states it
+    group: tuple[str, type] | None = None  #: parameter and record of the group of options that it is a field of
 
     @property
     def key(self) -> str:
@@ -97,23 +101,40 @@ def _is_path(kind: Any) -> bool:
     return kind in (Path, DatasetLike) or any(_is_path(inner) for inner in get_args(kind))
 
 
-def parameters_of(function: Any) -> tuple[BoundOption, ...]:
-    """Return the parameters of a function that declares its options.
+def parameters_of(function: Any, group: tuple[str, type] | None = None) -> tuple[BoundOption, ...]:
+    """Return the parameters of a function that declares its options, needed ones first.
+
+    What an option means stands in the section ``Args`` of the docstring, where its declaration does not say it. A
+    parameter whose type is a dataclass stands for its fields: a group of options, declared once for all functions that
+    take it.
+
+    Args:
+        function: with an :class:`Option` for each parameter, or the record of a group.
+        group: parameter and record that the fields are of.
 
     Raises:
-        TypeError: for a parameter without an :class:`Option`.
+        TypeError: for a parameter without an :class:`Option` that the docstring does not explain either.
     """
-    import inspect
-
-    hints = typing.get_type_hints(function, include_extras=True)
-    parameters = []
+    hints, texts = typing.get_type_hints(function, include_extras=True), _argument_texts(function)
+    parameters: list[BoundOption] = []
     for name, parameter in inspect.signature(function).parameters.items():
+        if dataclasses.is_dataclass(hints[name]):
+            parameters += parameters_of(hints[name], (name, hints[name]))
+            continue
         kind, option = _declared(hints[name])
-        if option is None:
+        if name not in texts and not (option and option.help):
             raise TypeError(f"{function.__module__}.{function.__name__}: {name} has no Option")
-        default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
-        parameters.append(BoundOption(name, option, kind, default))
-    return tuple(parameters)
+        if option is None or not option.help:
+            option = dataclasses.replace(option or Option(), help=texts[name])
+        parameters.append(BoundOption(name, option, kind, parameter.default, parameter.annotation, group))
+    return tuple(sorted(parameters, key=lambda parameter: parameter.default is not REQUIRED))
+
+
+def _argument_texts(function: Any) -> dict[str, str]:
+    """Return parameter → its text in the section ``Args`` of a docstring."""
+    _, _, section = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
+    entries = re.split(r"^    (\w+): ", section.partition("\n\n")[0], flags=re.MULTILINE)[1:]
+    return {name: " ".join(text.split()) for name, text in zip(entries[::2], entries[1::2], strict=True)}
 
 
 def _declared(hint: Any) -> tuple[Any, Option | None]:

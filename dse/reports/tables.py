@@ -16,6 +16,8 @@ class Column:
     >>> column = Column("step", "step_time", lambda seconds: f"{seconds:.1f} s")
     >>> column.text({"step_time": 1.25}), column.value({"step_time": 1.25}), column.text({"step_time": None})
     ('1.2 s', 1.25, '')
+    >>> Column("80 % interval", "low", "{:.1f} s".format, high="high").text({"low": 1.0, "high": 2.0})
+    '1.0 to 2.0 s'
     """
 
     heading: str
@@ -26,18 +28,46 @@ class Column:
     spare: bool = False  #: left out where there is no room
     bar: bool = False  #: a share (0 to 1), drawn as a bar
     hidden: bool = False  #: in CSV and data frames alone
+    high: str = ""  #: name of the upper end of an interval whose lower end the key names: both are one cell
     row_text: Callable[[Any], str] | None = None  #: row → text of the cell, where the value alone does not say it
+    row_format: Callable[[Any], Callable[[Any], str]] | None = None  #: row → format, where it is of the row
+
+    @property
+    def keys(self) -> list[str]:
+        """Names of its values in a row: two of an interval, none of a bar."""
+        return [] if self.bar else [self.key, self.high] if self.high else [self.key]
+
+    def values(self, row: Any) -> dict[str, Any]:
+        """Return key → value of a row, a mapping or a record, in SI units; None where it has none."""
+        keys = self.keys or [self.key]
+        return {key: row.get(key) if isinstance(row, Mapping) else getattr(row, key) for key in keys}
 
     def value(self, row: Any) -> Any:
-        """Return the value of a row, a mapping or a record, in SI units; None where it has none."""
-        return row.get(self.key) if isinstance(row, Mapping) else getattr(row, self.key)
+        """Return the value of a row, of an interval that of its lower end."""
+        return self.values(row)[self.key]
 
     def text(self, row: Any) -> str:
         """Return the text of a row's cell."""
         if self.row_text is not None:
             return self.row_text(row)
-        value = self.value(row)
-        return "" if value is None else self.format(value)
+        text = self.format if self.row_format is None else self.row_format(row)
+        values = self.values(row).values()
+        return "" if None in values else span_text(*map(text, values))
+
+
+def span_text(low: str, high: str = "") -> str:
+    """Return the texts of both ends of an interval as one, with the unit once where both have the same.
+
+    Args:
+        low: lower end, or the only value.
+        high: upper end; "" for none.
+
+    >>> span_text("60.2 s", "74.7 s"), span_text("0.9 ms", "1.1 s"), span_text("3 %")
+    ('60.2 to 74.7 s', '0.9 ms to 1.1 s', '3 %')
+    """
+    number, _, units = low.partition(" ")
+    same = units and high.partition(" ")[2] == units
+    return f"{number if same else low} to {high}" if high else low
 
 
 def bar(key: str) -> Column:
@@ -68,7 +98,7 @@ class Table:
     def values(self) -> list[dict[str, Any]]:
         """Return key → value in SI units of each row, without bars."""
         columns = [column for column in self.columns if not column.bar]
-        return [{column.key: column.value(row) for column in columns} for row in self.rows]
+        return [{key: value for column in columns for key, value in column.values(row).items()} for row in self.rows]
 
 
 class Style(StrEnum):

@@ -1,11 +1,14 @@
 """Views of designs and results: explanations, figures, the explorer, traces, differences, lists of names.
 
-The room answers how one design spends its time, memory and energy (``explanation.py``), how results look (``plot``),
-what the devices of a step do one after another (``trace``), and where two results differ (``difference``). It knows
-designs, doors and results of sweeps, and evaluates nothing but single designs.
+**Answers** where the time, memory and money of a design go and what it depends on (``explanation.py``), what a results
+file shows (``plot/``), what one step does event by event (``trace/``), and what differs between two results
+(``difference/``).
 
-What is shown of training and of serving, such as headings, notes and short answers, is declared in ``studies``; all
-other modules ask it. Start with ``explanation.py``, whose values ``sections.py`` turns into a report.
+**Knows** what is shown of training and of serving, such as headings, notes and short answers (``studies/``, which all
+other modules ask), words and short names of axes (``words.py``), sections of reports (``sections.py``), and near-ties
+of tables (``near_ties.py``). It evaluates nothing but single designs, and writes no command and no document.
+
+**Start** with ``explanation.py``: plain numbers of one design, which ``sections.py`` turns into tables and lines.
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dse.io import counted, digits, percent, quantity, seconds, setting
 from dse.io.quantities import gib, prefixed, span
 from dse.reports import Column, Line, Table, bar, caution
-from dse.reports.tables import Section, Style
+from dse.reports.tables import Section, Style, span_text
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
 from dse.views.studies import presentation_of
 
@@ -79,63 +80,62 @@ def metric_text(value: float, name: str, study: Study) -> str:
     return span(value) if units == "s" and value > _DAYS * _DAY else quantity(value, units)
 
 
-def interval_text(ends: Sequence[float], name: str, study: Study) -> str:
-    """Format the ends of an interval, with the unit once where both have the same."""
-    low, high = (metric_text(end, name, study) for end in ends)
-    low_number, _, low_units = low.partition(" ")
-    return f"{low_number} to {high}" if low_units and high.partition(" ")[2] == low_units else f"{low} to {high}"
-
-
 # --- the short answer
 
 
 def _answer(explanation: ExplanationValues, bounds: Bounds) -> list[Section]:
     """Return the table of the first metrics, then lines on the parts of time and memory and on what bounds kernels."""
     study = explanation.study
-    rows = [
-        _metric_row(explanation, name, bounds) | {"metric": words}
-        for name, words in presentation_of(study).summary.items()
-        if name in explanation.metrics
-    ]
     hidden = "" if explanation.feasible else "time"  # of a design that cannot run, memory says more
     lines = [
         Line(f"{_words(total)}: {text}", show="" if total == study.memory else hidden)
         for total in study.totals
         if (total == study.memory or _detail(total, study) == "time") and (text := _parts_text(explanation, total))
     ]
-    return [Table("metrics", _metric_columns(bounds), rows), *lines, Line(_bound_text(explanation), show=hidden)]
+    return [
+        _metric_table(explanation, bounds, presentation_of(study).summary, "metrics"),
+        *lines,
+        Line(_bound_text(explanation), show=hidden),
+    ]
 
 
-def _metric_columns(bounds: Bounds) -> list[Column]:
-    """Return the columns of a table of metrics, without intervals where there are none."""
+def _metric_table(
+    explanation: ExplanationValues,
+    bounds: Bounds,
+    names: Mapping[str, str],
+    table: str,
+    title: str = "",
+    show: str = "",
+) -> Table:
+    """Return a table of metrics, by name and in words; without intervals where there are none."""
+    study = explanation.study
+
+    def row_format(row: Mapping[str, Any]) -> Callable[[float], str]:
+        return functools.partial(metric_text, name=row["name"], study=study)
+
+    def value_text(row: Mapping[str, Any]) -> str:
+        capacity_note = f" of {gib(explanation.memory_capacity)}" if row["name"] == study.memory else ""
+        return row_format(row)(row["value"]) + capacity_note
+
+    rows = [
+        {
+            "metric": words,
+            "name": name,
+            "value": explanation.metrics[name],
+            "units": study.units[name],
+            **dict(zip(("low", "high"), bounds.get(name, (None, None)), strict=True)),
+        }
+        for name, words in names.items()
+        if name in explanation.metrics
+    ]
     columns = [
         Column("metric", "metric", left=True, prose=True),
         Column("name", "name", hidden=True),
-        Column("value", "value", row_text=lambda row: row["value_text"]),
+        Column("value", "value", row_text=value_text),
         Column("units", "units", hidden=True),
+        Column("80 % interval", "low", high="high", row_format=row_format),
     ]
-    if not bounds:
-        return columns
-    interval = Column("80 % interval", "low", row_text=lambda row: row["interval_text"])
-    return [*columns, interval, Column("high", "high", hidden=True)]
-
-
-def _metric_row(explanation: ExplanationValues, name: str, bounds: Bounds) -> dict[str, Any]:
-    """Return the row of a metric: name, value, ends of its interval, and the texts of both."""
-    study, value = explanation.study, explanation.metrics[name]
-    text = metric_text(value, name, study)
-    if name == study.memory:
-        text = f"{text} of {gib(explanation.memory_capacity)}"
-    low, high = bounds.get(name, (None, None))
-    ends = "" if low is None or high is None else interval_text((low, high), name, study)
-    row = {
-        "metric": study.long_names[name],
-        "name": name,
-        "value": value,
-        "value_text": text,
-        "units": study.units[name],
-    }
-    return row | {"low": low, "high": high, "interval_text": ends}
+    return Table(table, columns if bounds else columns[:-1], rows, title, show)
 
 
 def _parts_text(explanation: ExplanationValues, total: str) -> str:
@@ -189,12 +189,10 @@ def _details(explanation: ExplanationValues, design: Design, bounds: Bounds) -> 
     """Return further sections, each with the name of its detail."""
     study, sections = explanation.study, list[Section]()
     presentation = presentation_of(study)
-    headline = [_metric_row(explanation, name, bounds) for name in presentation.headline(explanation.metrics)]
-    sections.append(Table("headline", _metric_columns(bounds), headline, "all headline metrics", show="metrics"))
+    headline = {name: study.long_names[name] for name in presentation.headline(explanation.metrics)}
+    sections.append(_metric_table(explanation, bounds, headline, "headline", "all headline metrics", "metrics"))
     for total in study.totals:
-        if not any(
-            part.value for part in explanation.waterfalls[total]
-        ):  # an accelerator with unknown dies has no bill
+        if not any(part.value for part in explanation.waterfalls[total]):  # unknown dies have no bill
             continue
         detail = _detail(total, study)
         sections.append(_waterfall(explanation, total, bounds, detail))
@@ -228,7 +226,7 @@ def _waterfall(explanation: ExplanationValues, total: str, bounds: Bounds, detai
         return span(number) if long else quantity(number, study.units[total])
 
     capacity_note = f" of {gib(explanation.memory_capacity)}" if total == study.memory else ""
-    interval = f" (80 %: {' to '.join(map(text, bounds[total]))})" if total in bounds else ""
+    interval = f" (80 %: {span_text(*map(text, bounds[total]))})" if total in bounds else ""
     columns = [
         Column("part", "name", _words, left=True), Column("value", "value", text), Column("share", "share", percent),
         bar("share"),
@@ -272,13 +270,13 @@ def _phases(explanation: ExplanationValues) -> Table:
 def _elasticities(explanation: ExplanationValues) -> Table:
     """Return the table of the first elasticities of a metric, in the order of the explanation."""
     metric = _words(explanation.elasticity_of)
-    rows = [row._asdict() for row in explanation.elasticities[:_ELASTICITIES]]
-    for row in rows:
-        row |= {"setting": setting(row["value"], row["units"])}
-        row |= {"words": f"1 % more: {row['elasticity']:+.2f} % {metric}"}
+    rows = [
+        row._asdict() | {"words": f"1 % more: {row.elasticity:+.2f} % {metric}"}
+        for row in explanation.elasticities[:_ELASTICITIES]
+    ]
     columns = [
         Column("parameter", "parameter", left=True),
-        Column("value", "value", row_text=lambda row: row["setting"]),
+        Column("value", "value", row_text=lambda row: setting(row["value"], row["units"])),
         Column("elasticity", "elasticity", "{:+.3f}".format), Column("in words", "words", left=True, spare=True),
     ]  # fmt: skip
     title = f"elasticities of {metric}: d ln({metric}) / d ln(parameter)"

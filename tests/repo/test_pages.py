@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -225,12 +226,12 @@ def test_commands_parse_and_name_what_exists(words):
     name, options = parsed(words)
     fails = COMMANDS[words][1].printed[:1] == ("error",)
     if name in DESIGNS and not fails:
-        from dse.capabilities.designs import request_design
+        from dse.capabilities.designs import DesignOptions
         from dse.doors import STUDIES
 
         serving = options.get("serving") or options.get("tool") in ("vllm", "sglang", "tensorrt-llm")
-        keys = ("workload", "system", "settings", "n_devices", "software", "any_option")
-        assert request_design(*(options.get(key) for key in keys), STUDIES["serving" if serving else "training"])
+        stated = {field.name: options.get(field.name) for field in dataclasses.fields(DesignOptions)}
+        assert DesignOptions(**stated).request(STUDIES["serving" if serving else "training"])
     if name in SPECIFICATIONS:
         values = map(str, options.values())
         read(name, next(value for value in values if value.endswith(".toml") or value.startswith("example:")))

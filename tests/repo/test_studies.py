@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import shlex
 from collections import Counter
@@ -136,14 +137,14 @@ def test_a_value_outside_its_bounds_differs_whatever_else_is_true_of_it():
 @pytest.mark.parametrize("command", CASES, ids=lambda one: one[:60])
 def test_commands_of_designs_build_them(command):
     """What ``--claim`` prints is a ``dse evaluate`` whose every name is known."""
-    from dse.capabilities.designs import request_design
+    from dse.capabilities.designs import DesignOptions
     from dse.doors import STUDIES
     from tests.repo.test_pages import parsed
 
     _, options = parsed(tuple(shlex.split(command)[1:]))
-    keys = ("workload", "system", "settings", "n_devices", "software", "any_option")
     case = next(case for claim in CLAIMS for case in claim.cases if case.command() == command)
-    assert request_design(*map(options.get, keys), STUDIES["training"]).design == case.design()
+    stated = {field.name: options.get(field.name) for field in dataclasses.fields(DesignOptions)}
+    assert DesignOptions(**stated).request(STUDIES["training"]).design == case.design()
 
 
 def test_a_command_has_the_number_of_devices_once():

@@ -34,6 +34,7 @@ _FAR = 4.0
 
 @capability("Compare with reality", local="writes files of a catalogue")
 def calibrate(
+    *,
     cases: tables.Measured,
     output: Annotated[Path, Option("TOML file to write; of a stack of your own, the catalogue's folder.", short="-o")],
     folds: Annotated[int, Option("Cross-validate over this many groups of shapes.", low=0, high=20)] = 0,
@@ -51,11 +52,7 @@ def calibrate(
         ),
     ] = None,
     profile: tables.Profile = False,
-    workload: tables.Workload = None,
-    system: tables.System = None,
-    n_devices: tables.Devices = None,
-    software: tables.Stack = None,
-    settings: tables.Settings = None,
+    run_cells: tables.RunCells,
     rows: tables.RowsFile = None,
     force: Force = False,
 ) -> Report:
@@ -72,7 +69,6 @@ def calibrate(
     chips and links in seconds; each row once. Changed entries are written to a catalogue of your own, which DSE_CATALOG
     then names.
     """
-    run_cells = tables.RunCells(workload, system, n_devices, software, settings)
     fits_stack = not add and (stack is not None or output.is_dir() or not output.suffix)
     if stack is not None and (add or output.suffix == ".toml"):
         raise InputError(
@@ -81,7 +77,7 @@ def calibrate(
             "the folder of a catalogue, without --add",
             f"write -o my_catalog --stack {stack}",
         )
-    if any(run_cells) and not profile:
+    if any(vars(run_cells).values()) and not profile:
         fix = "add --profile, or write the values into the table"
         raise InputError("options", "-w, -s, -n, --software or --set", "these with --profile alone", fix)
     with tables.measured_tables(cases, run_cells, profile, rows, None if fits_stack else output, force) as read:

@@ -13,7 +13,7 @@ from dse.io.quantities import gib
 from dse.reports import Column, Line, Option, Report, Table, capability, heading, verbatim
 from dse.reports.options import Force
 from dse.reports.report import NOTHING_FEASIBLE
-from dse.reports.tables import Section
+from dse.reports.tables import Section, span_text
 
 if TYPE_CHECKING:
     from dse.lab.evidence import Advice, Diagnosis, GapExplanation
@@ -33,7 +33,7 @@ class _Step(NamedTuple):
     advice: Advice | None
 
 
-@capability("Compare with reality")
+@capability("Compare with reality", details=("steps", "commands"))
 def diagnose(
     files: Annotated[
         Sequence[Path] | Sequence[tables.Row],
@@ -45,11 +45,7 @@ def diagnose(
             python=Any,
         ),
     ],
-    workload: tables.Workload = None,
-    system: tables.System = None,
-    n_devices: tables.Devices = None,
-    software: tables.Stack = None,
-    settings: tables.Settings = None,
+    run_cells: tables.RunCells,
     rows: tables.RowsFile = None,
     output: Annotated[
         Path | None,
@@ -75,7 +71,6 @@ def diagnose(
     from dse.measured import Skip, read_cases
 
     is_of_tables = tables.are_tables(files)
-    run_cells = tables.RunCells(workload, system, n_devices, software, settings)
     _check_outputs(output, trace, [] if is_of_tables else files, force)
     with tables.measured_tables(files, run_cells, not is_of_tables, rows, None, force) as read:
         cases = [case for path in read.paths for case in read_cases(path, cells=read.cells)]
@@ -180,30 +175,32 @@ def _document(step: _Step) -> dict[str, Any]:
 
 def _overview(steps: Sequence[_Step]) -> Table:
     """Return the table of steps, a detail where there is only one."""
+    from dse.doors import TRAINING
+    from dse.views.sections import metric_text
+
+    def step_text(value: float) -> str:
+        return metric_text(value, "step_time", TRAINING)
+
     columns = [
         Column("", "step"),
         Column("step", "source", lambda source: _short(source, _SOURCE), left=True),
         Column("measured", "measured", seconds),
         Column("predicted", "predicted", seconds),
-        Column("80 % interval", "low", row_text=_interval_text),
-        Column("high", "high", hidden=True),
+        Column("80 % interval", "low", step_text, high="high"),
         Column("longer by", "gap", _signed_text, spare=True),
         Column("within", "within", lambda within: "yes" if within else "no"),
     ]
-    rows = []
-    for number, (diagnosis, _, _) in enumerate(steps, 1):
-        ends = diagnosis.interval._asdict() if diagnosis.interval else {"low": None, "high": None}
-        row = {"step": number, "gap": diagnosis.gap, "within": diagnosis.is_explained}
-        rows.append(diagnosis._asdict() | row | ends)
-    return Table("steps", columns, rows, show="steps" if len(rows) == 1 else "", keys=2)
+    rows = [
+        (n, d.source, d.measured, d.predicted, *(d.interval or (None, None)), d.gap, d.is_explained)
+        for n, (d, _, _) in enumerate(steps, 1)
+    ]
+    return Table("steps", columns, _records(columns, rows), show="steps" if len(rows) == 1 else "", keys=2)
 
 
-def _interval_text(row: Mapping[str, Any]) -> str:
-    """Return the interval of a row's prediction as text, "" for none."""
-    from dse.doors import TRAINING
-    from dse.views.sections import interval_text
-
-    return "" if row["low"] is None else interval_text((row["low"], row["high"]), "step_time", TRAINING)
+def _records(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return rows of values as dictionaries by the keys of the columns."""
+    keys = [key for column in columns for key in column.keys]
+    return [dict(zip(keys, row, strict=True)) for row in rows]
 
 
 def _short(text: str, most: int) -> str:
@@ -217,7 +214,7 @@ def _step_sections(step: _Step, number: int | None, notes: list[str]) -> list[Se
     detail, suffix = ("", "") if number is None else ("steps", f" {number}")
     ratio = diagnosis.measured / diagnosis.predicted
     ends = diagnosis.interval
-    interval = f" (80 %: {seconds(ends.low)} to {seconds(ends.high)})" if ends else ""
+    interval = f" (80 %: {span_text(seconds(ends.low), seconds(ends.high))})" if ends else ""
     differs = f"{percent(abs(ratio - 1.0))} {'longer' if ratio >= 1.0 else 'shorter'} than predicted"
     sections: list[Section] = [
         heading(diagnosis.source if number is None else f"{number}: {diagnosis.source}", detail),
@@ -305,8 +302,7 @@ def _change_sections(diagnosis: Diagnosis, advice: Advice, detail: str, suffix: 
         columns = [
             Column("change", "change", left=True, prose=True),
             Column("shorter by", "gain", percent),
-            Column("80 % interval", "low", row_text=lambda row: f"{100.0 * row['low']:.1f} to {percent(row['high'])}"),
-            Column("high", "high", hidden=True),
+            Column("80 % interval", "low", percent, high="high"),
         ]
         title = "changes that shorten the step most"
         sections = [Table(f"changes{suffix}", columns, rows, title, detail)]

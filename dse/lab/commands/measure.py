@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from dse.capabilities.decide import choices_of, is_maximised
 from dse.errors import InputError
 from dse.io import counted, percent
 from dse.reports import Column, Line, Option, Report, Table, capability, heading, verbatim
+from dse.reports.csv import rows_text
 from dse.reports.options import AnyOption, CommonSystem, CommonWorkload, Designs, Serving, Settings
 from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section
@@ -21,7 +19,7 @@ _NEXT_STEPS = (
 )
 
 
-@capability("Compare with reality")
+@capability("Compare with reality", details=("lines",))
 def measure(
     designs: Designs,
     on: Annotated[str, Option("Machine at hand, a system or an accelerator.", metavar="SYSTEM")],
@@ -96,13 +94,5 @@ def measure(
     for row in numbered:
         show = "lines" if row["number"] > 1 else ""
         sections.append(heading(f"{row['number']}. {row['name']}", show))
-        sections.append(verbatim(f"{row['line']}\n{_csv_text(row['row'])}", show))
+        sections.append(verbatim(f"{row['line']}\n{rows_text([row['row']])}".rstrip("\n"), show))
     return Report(document, sections, notes)
-
-
-def _csv_text(row: Mapping[str, str]) -> str:
-    """Return column → text as CSV: a line of the columns and one of the cells."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([list(row), list(row.values())])
-    return text.getvalue().rstrip("\n")

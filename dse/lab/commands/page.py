@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.designs import request_design
+from dse.capabilities.designs import DesignOptions, MappingOptions
 from dse.capabilities.results import file_or_dataset
 from dse.errors import InputError
 from dse.io import counted
 from dse.reports import Line, Option, Report, capability
-from dse.reports.options import AnyOption, Devices, Force, Serving, Settings, Software
+from dse.reports.options import Force, Serving
 
 if TYPE_CHECKING:
     from dse.lab.page import Start
@@ -37,17 +38,11 @@ Live = Annotated[bool, Option("Put the model into the page, which computes what 
 
 @capability("Show", local=_LOCAL)
 def page(
+    *,
     results: Annotated[Any, _RESULTS] = None,
-    workload: Annotated[
-        str | None, Option("Workload of the model, by its name in the catalogue [default: no model].", short="-w")
-    ] = None,
-    system: Annotated[
-        str | None, Option("System or accelerator of the model, by its name [default: no model].", short="-s")
-    ] = None,
-    settings: Settings = None,
-    n_devices: Devices = None,
-    software: Software = None,
-    any_option: AnyOption = False,
+    workload: Annotated[str | None, Option(short="-w")] = None,
+    system: Annotated[str | None, Option(short="-s")] = None,
+    mapping: MappingOptions,
     serving: Serving = False,
     live: Live = False,
     points: Points = MOST_POINTS,
@@ -60,15 +55,26 @@ def page(
     constraints, the Pareto front, every design with its parts, two side by side, and of each the lines that evaluate
     and launch it. Of a design the model itself: sliders and fields for every value, time, memory, energy and cost by
     part, a curve over any value and a map over any two. Without Python and without a network.
+
+    Args:
+        results: Results of dse run or dse search, to explore.
+        workload: Workload of the model, by its name in the catalogue [default: no model].
+        system: System or accelerator of the model, by its name [default: no model].
+        mapping: Options of the design, but for its model and machine.
+        serving: Serve requests instead of training.
+        live: Put the model into the page, which computes what is chosen or changed.
+        points: Designs that the page holds at most.
+        output: File ending in .html [default: RESULTS.html or WORKLOAD_SYSTEM.html].
+        force: Replace a file that dse has not written.
     """
     start = None
     if workload is not None and system is not None:
-        start = _start(workload, system, settings, n_devices, software, any_option, serving)
+        start = _start(DesignOptions(workload=workload, system=system, **vars(mapping)), serving)
     elif results is None or workload is not None or system is not None:
         got = "only one of -w and -s" if workload or system else "nothing to show"
         allowed = "RESULTS.nc, -w WORKLOAD -s SYSTEM, or both"
         raise InputError("dse page", got, allowed, "name results, or a model and a machine: dse list")
-    elif settings or n_devices is not None or software is not None or any_option or serving:
+    elif mapping.settings or dataclasses.replace(mapping, settings=None) != MappingOptions() or serving:
         got = "options of a design without -w and -s"
         raise InputError("dse page", got, "-w WORKLOAD -s SYSTEM with them", "add both, or leave the options out")
     if results is None and (live or points != MOST_POINTS):
@@ -94,29 +100,26 @@ def report(
     return _written(results, None, live, points, output, "results", force)
 
 
-def _start(
-    workload: str,
-    system: str,
-    settings: Any,
-    n_devices: int | None,
-    software: str | None,
-    any_option: bool,
-    serving: bool,
-) -> Start:
+def _start(design: DesignOptions, serving: bool) -> Start:
     """Build the design of the options, with the names and words by which the page evaluates it."""
     from dse.designs import accelerator_of, short_name
     from dse.doors import STUDIES
     from dse.lab.page import CatalogNames, Start, value_text
 
-    study = STUDIES["serving" if serving else "training"]
-    request = request_design(workload, system, settings, n_devices, software, any_option, study)
-    option_words = ["-w", workload, "-s", system, *(["--software", software] if software else [])]
-    option_words += ["--any-option"] if any_option else []
+    request, system = design.request(STUDIES["serving" if serving else "training"]), design.system
+    option_words = ["-w", design.workload, "-s", system, *(["--software", design.software] if design.software else [])]
+    option_words += ["--any-option"] if design.any_option else []
     set_values = {short_name(path): value_text(path, value) for path, value in request.values.items()}
     names = CatalogNames(
-        workload, system, request.stack, accelerator_of(system), option_words, set_values, known=request.set_leaves
+        design.workload,
+        system,
+        request.stack,
+        accelerator_of(system),
+        option_words,
+        set_values,
+        known=request.set_leaves,
     )
-    return Start(study, request.design, names)
+    return Start(request.study, request.design, names)
 
 
 def _written(

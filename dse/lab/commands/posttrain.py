@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.designs import Settings
 from dse.errors import InputError
 from dse.io import counted, digits, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, caution
-from dse.reports.options import Force, System, Workload
+from dse.reports.options import Force, Settings, System, Workload
 from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section
 
@@ -23,45 +22,61 @@ def _pool(flag: str, text: str) -> Option:
     return Option(text, flag=flag, metavar="NAME=VALUE", terminal=list[str])
 
 
-@capability("Ask")
+@capability("Ask", details=("parts",))
 def posttrain(
     workload: Workload,
     system: System,
-    devices: Annotated[int, Option("Devices of rollout and training.", flag="--n-devices", short="-n", low=1)],
-    prompts: Annotated[int, Option("Prompts per step.", low=1, metavar="N")] = 512,
-    samples: Annotated[int, Option("Answers per prompt.", low=1, metavar="N")] = 8,
-    prompt_tokens: Annotated[float, Option("Prompt tokens.", flag="--isl", metavar="N")] = 1024.0,
-    output_tokens: Annotated[float, Option("Output tokens, mean.", flag="--osl", metavar="N")] = 1024.0,
-    longest: Annotated[float, Option("Limit of an answer, 0 for 4 x osl.", flag="--max-osl", metavar="N")] = 0.0,
-    spread: Annotated[
-        float,
-        Option("Relative standard deviation of answers, before the limit.", flag="--length-spread", metavar="CV"),
-    ] = 0.5,
-    mode: Annotated[
-        str | Sequence[str], Option("Modes: colocated, split, async.", metavar="NAME,…", terminal=str)
-    ] = "colocated,split,async",
-    staleness: Annotated[
-        int, Option("Async: steps by which the weights of rollouts may be old.", low=0, high=64, metavar="K")
-    ] = 1,
-    algorithm: Annotated[str, Option("grpo, or ppo with a critic.")] = "grpo",
-    reference: Annotated[bool, Option("Log-probabilities of a reference (KL).")] = True,
-    reward: Annotated[float | str, Option("Reward, after the last answer.", metavar="TIME", terminal=str)] = "0 s",
-    train_batch: Annotated[int, Option("Answers per update, 0 for all.", metavar="N", low=0)] = 0,
-    trainers: Annotated[int, Option("Devices of the trainer, split; 0 for the best.", metavar="N", low=0)] = 0,
+    devices: Annotated[int, Option(flag="--n-devices", short="-n", low=1)],
+    prompts: Annotated[int, Option(low=1, metavar="N")] = 512,
+    samples: Annotated[int, Option(low=1, metavar="N")] = 8,
+    prompt_tokens: Annotated[float, Option(flag="--isl", metavar="N")] = 1024.0,
+    output_tokens: Annotated[float, Option(flag="--osl", metavar="N")] = 1024.0,
+    longest: Annotated[float, Option(flag="--max-osl", metavar="N")] = 0.0,
+    spread: Annotated[float, Option(flag="--length-spread", metavar="CV")] = 0.5,
+    mode: Annotated[str | Sequence[str], Option(metavar="NAME,…", terminal=str)] = "colocated,split,async",
+    staleness: Annotated[int, Option(low=0, high=64, metavar="K")] = 1,
+    algorithm: str = "grpo",
+    reference: bool = True,
+    reward: Annotated[float | str, Option(metavar="TIME", terminal=str)] = "0 s",
+    train_batch: Annotated[int, Option(metavar="N", low=0)] = 0,
+    trainers: Annotated[int, Option(metavar="N", low=0)] = 0,
     training: Annotated[
         Mapping[str, Any] | Sequence[str] | None, _pool("--train", "Fix the trainer's mapping: tp=4, …")
     ] = None,
     rollout: Annotated[
         Mapping[str, Any] | Sequence[str] | None, _pool("--rollout", "Fix the engine: tp=4, precision=fp8, …")
     ] = None,
-    output: Annotated[Path | None, Option("File of every split, .nc [default: none].", short="-o")] = None,
-    figure: Annotated[Path | None, Option("Figure, .png, .svg or .pdf [default: none].", metavar="FILE.png")] = None,
+    output: Annotated[Path | None, Option(short="-o")] = None,
+    figure: Annotated[Path | None, Option(metavar="FILE.png")] = None,
     force: Force = False,
 ) -> Report:
     """Split devices between rollout engines and a trainer (RL).
 
     Sweeps the mappings of both on every split, and has the best step of each mode by part: all devices in turn
     (colocated), two pools in turn (split), two pools at once with weights of a bounded staleness (async).
+
+    Args:
+        workload: Workload, by its name in the catalogue.
+        system: System or accelerator, by its name in the catalogue.
+        devices: Devices of rollout and training.
+        prompts: Prompts per step.
+        samples: Answers per prompt.
+        prompt_tokens: Prompt tokens.
+        output_tokens: Output tokens, mean.
+        longest: Limit of an answer, 0 for 4 x osl.
+        spread: Relative standard deviation of answers, before the limit.
+        mode: Modes: colocated, split, async.
+        staleness: Async: steps by which the weights of rollouts may be old.
+        algorithm: grpo, or ppo with a critic.
+        reference: Log-probabilities of a reference (KL).
+        reward: Reward, after the last answer.
+        train_batch: Answers per update, 0 for all.
+        trainers: Devices of the trainer, split; 0 for the best.
+        training: Fix the trainer's mapping: tp=4, …
+        rollout: Fix the engine: tp=4, precision=fp8, …
+        output: File of every split, .nc [default: none].
+        figure: Figure, .png, .svg or .pdf [default: none].
+        force: Replace a file that dse has not written.
     """
     from dse.designs import catalog
     from dse.io import check_output, replacing

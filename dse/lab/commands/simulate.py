@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.designs import DesignRequest, chip_notes, design_summary, request_design
+from dse.capabilities.designs import DesignOptions, DesignRequest, chip_notes
 from dse.errors import InputError
 from dse.io import counted, digits, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, caution
-from dse.reports.options import AnyOption, Devices, Force, Settings, Software, System, Workload
+from dse.reports.options import Force
 from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section, Style
 
@@ -43,45 +43,40 @@ _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
 @capability("Serve")
 def simulate(
-    workload: Workload,
-    system: System,
-    trace: Annotated[
-        Path | None,
-        Option(
-            "Requests: arrival_s, prompt_tokens, answer_tokens [, prefix_id, prefix_tokens, session_id] "
-            "[default: drawn by load, request_rate, prompt_tokens, output_tokens, length_spread, answer_spread].",
-            metavar="FILE.csv",
-        ),
-    ] = None,
-    requests: Annotated[int | None, Option("Drawn requests [default: 10000].", low=1, high=10_000_000)] = None,
-    seed: Annotated[int, Option("Seed of what is drawn.", low=0)] = 0,
-    output: Annotated[
-        Path | None, Option("File with the times of every request, .nc or .csv [default: none].", short="-o")
-    ] = None,
-    timeline: Annotated[
-        Path | None, Option("Steps and requests for ui.perfetto.dev [default: none].", metavar="FILE.json")
-    ] = None,
-    settings: Settings = None,
-    n_devices: Devices = None,
-    software: Software = None,
-    any_option: AnyOption = False,
+    *,
+    trace: Annotated[Path | None, Option(metavar="FILE.csv")] = None,
+    requests: Annotated[int | None, Option(low=1, high=10_000_000)] = None,
+    seed: Annotated[int, Option(low=0)] = 0,
+    output: Annotated[Path | None, Option(short="-o")] = None,
+    timeline: Annotated[Path | None, Option(metavar="FILE.json")] = None,
+    design: DesignOptions,
     force: Force = False,
 ) -> Report:
     """Simulate a serving engine request by request.
 
     Chunked prompts, admission by cache blocks, preemption, prefix cache: with the step times of the model. Has
     percentiles of latency, throughput, and use of engine and cache, with those of the closed forms.
+
+    Args:
+        trace: Requests: arrival_s, prompt_tokens, answer_tokens [, prefix_id, prefix_tokens, session_id] [default:
+            drawn by load, request_rate, prompt_tokens, output_tokens, length_spread, answer_spread].
+        requests: Drawn requests [default: 10000].
+        seed: Seed of what is drawn.
+        output: File with the times of every request, .nc or .csv [default: none].
+        timeline: Steps and requests for ui.perfetto.dev [default: none].
+        design: Options of the design.
+        force: Replace a file that dse has not written.
     """
     from dse.designs.calibrated import range_note
     from dse.doors import SERVING, serve
     from dse.lab.simulator import files, simulate as run, statistics
 
     _check_outputs(output, timeline, trace, force)
-    request = request_design(workload, system, settings, n_devices, software, any_option, SERVING)
+    request = design.request(SERVING)
     trace_requests, trace_text, request = _read_trace(trace, request, requests) if trace else (None, "", request)
     notes = [*request.readings, *chip_notes(request.design)]
     closed_form = {name: float(value) for name, value in vars(serve(request.design)).items()}
-    description = design_summary(workload, system, request.stack, request.design, SERVING).strip() + trace_text
+    description = request.description(request.stack).strip() + trace_text
     if not trace and (text := _memory_text(request.design, closed_form)):
         document = {"design": description, "seed": seed, "feasible": False, "reason": text}
         lines = [Line(description), Line("cannot run", Style.fault), Line(f"  {text}")]

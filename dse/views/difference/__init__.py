@@ -2,7 +2,8 @@
 
 Designs are matched by their labels (axes, parts of the mapping), not by position: a further value of an axis leaves all
 others matched. Numbers are compared by metric over the common designs. A part of a total that an earlier version
-included in another part is compared as the sum of both.
+included in another part is compared as the sum of both. ``side.py`` has one result as rows, ``matching.py`` joins the
+rows of two by their labels.
 """
 
 from __future__ import annotations
@@ -251,20 +252,18 @@ def _metric_change(
     name: str, sides: tuple[Side, Side], rows_by_side: tuple[np.ndarray, np.ndarray], tolerance: float
 ) -> MetricChange | None:
     """Return the change of a metric over the common designs, by row on each side; None if within ``tolerance``."""
-    first, second = (side.column(name)[rows].astype(float) for side, rows in zip(sides, rows_by_side, strict=True))
+    first, second = (column.astype(float) for column in _columns(name, sides, rows_by_side))
     is_finite = np.isfinite(first) & np.isfinite(second)
     relative_change = np.full(len(first), np.nan)
     np.divide(second - first, np.abs(first), out=relative_change, where=is_finite & (first != 0.0))
-    is_incomparable = (~is_finite & ~((np.isnan(first) & np.isnan(second)) | (first == second))) | (
-        is_finite & (first == 0.0) & (second != 0.0)
-    )
+    is_equal = (first == second) | (np.isnan(first) & np.isnan(second))
+    is_incomparable = ~is_equal & (~is_finite | (first == 0.0))
     change_sizes = np.nan_to_num(np.abs(relative_change))
     changed = int(np.count_nonzero((change_sizes > tolerance) | is_incomparable))
     if not changed:
         return None
-    largest_row = (
-        int(np.argmax(change_sizes)) if change_sizes.max(initial=0.0) > tolerance else int(np.argmax(is_incomparable))
-    )
+    is_relative = change_sizes.max(initial=0.0) > tolerance
+    largest_row = int(np.argmax(change_sizes if is_relative else is_incomparable))
     changes_from_value = relative_change[is_finite & (first != 0.0)]
     return MetricChange(
         metric=name,
@@ -277,9 +276,14 @@ def _metric_change(
     )
 
 
+def _columns(name: str, sides: tuple[Side, Side], rows_by_side: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
+    """Return a variable of the common designs [design], of each side."""
+    return [side.column(name)[rows] for side, rows in zip(sides, rows_by_side, strict=True)]
+
+
 def _feasibility(sides: tuple[Side, Side], rows_by_side: tuple[np.ndarray, np.ndarray]) -> dict[str, dict[str, Any]]:
     """Return ``became_feasible`` and ``became_infeasible`` → number and reasons of common designs."""
-    first, second = (side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, rows_by_side, strict=True))
+    first, second = (column.astype(bool) for column in _columns("feasible", sides, rows_by_side))
     gained, lost = ~first & second, first & ~second
     return {
         "became_feasible": {"count": int(gained.sum()), "reasons": sides[0].reasons(rows_by_side[0][gained])},
@@ -292,12 +296,12 @@ def _other_mappings(sides: tuple[Side, Side], rows_by_side: tuple[np.ndarray, np
     shared = [name for name in sides[0].parts if name in sides[1].parts]
     if not shared:
         return 0
-    is_feasible = [side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, rows_by_side, strict=True)]
     is_other = np.zeros(len(rows_by_side[0]), bool)
     for name in shared:
-        first, second = (side.column(name)[rows] for side, rows in zip(sides, rows_by_side, strict=True))
+        first, second = _columns(name, sides, rows_by_side)
         is_other |= first != second
-    return int(np.count_nonzero(is_other & is_feasible[0] & is_feasible[1]))
+    first, second = (column.astype(bool) for column in _columns("feasible", sides, rows_by_side))
+    return int(np.count_nonzero(is_other & first & second))
 
 
 def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, winner_side: int) -> Winner | None:
@@ -307,10 +311,8 @@ def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, winner_side: int)
         return None
     matched_rows = (matched.first, matched.second)
     positions = np.flatnonzero(matched_rows[winner_side] == row)
-    rows = [
-        row if side == winner_side else (int(matched_rows[side][positions[0]]) if len(positions) else None)
-        for side in (0, 1)
-    ]
+    rows: list[int | None] = [int(matched_rows[side][positions[0]]) if len(positions) else None for side in (0, 1)]
+    rows[winner_side] = row
     labels = sides[winner_side].labels(row)
     for i, (side, side_row) in enumerate(zip(sides, rows, strict=True)):
         if side_row is not None and side.parts and side.labels(side_row) != labels:
@@ -318,15 +320,12 @@ def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, winner_side: int)
     summaries = [
         _summary(side, side_row, sides[winner_side].objective) for side, side_row in zip(sides, rows, strict=True)
     ]
-    names = [
-        name for name in summaries[winner_side]["parts"] if any(summary["parts"].get(name) for summary in summaries)
-    ]
+    parts = [summary.pop("parts") for summary in summaries]
+    names = [name for name in parts[winner_side] if any(values.get(name) for values in parts)]
     return Winner(
         labels=labels,
-        objective=(summaries[0]["objective"], summaries[1]["objective"]),
-        feasible=(summaries[0]["feasible"], summaries[1]["feasible"]),
-        reasons=(summaries[0]["reasons"], summaries[1]["reasons"]),
-        parts={name: (summaries[0]["parts"].get(name), summaries[1]["parts"].get(name)) for name in names},
+        parts={name: (parts[0].get(name), parts[1].get(name)) for name in names},
+        **{name: (summaries[0][name], summaries[1][name]) for name in summaries[0]},
     )
 
 

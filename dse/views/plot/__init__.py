@@ -7,6 +7,10 @@ each axis, ``energy`` against time, metrics against the ``clock`` and over logic
 by compute, memory and network (of the best mappings for other sweeps; ``bound_times`` has the numbers). ``suited``
 lists the figures for a dataset. ``collectives`` needs no dataset: bus bandwidth against message size by topology;
 ``timeline`` draws the passes of scheduled steps.
+
+Start with ``style.canvas``, on which every figure is drawn: a function of the results draws on its panels, labels come
+from the metadata of variables. ``pareto.draw_designs`` draws designs in two metrics with a front, ``style.stack_bars``
+bars of parts, ``style.series`` are the looks of lines; ``designs.py`` and ``grid.py`` read datasets.
 """
 
 from __future__ import annotations

@@ -46,15 +46,9 @@ def bounds(results: xr.Dataset) -> Figure:
         InputError: for results without the required variables.
     """
     if designs.is_search(results):
-        raise InputError(
-            "results",
-            "results of a search",
-            "results of dse run",
-            "draw another kind, or run a sweep of its best designs",
-        )
-    study = designs.check_results(results)
-    if study.bounds is None:
-        raise InputError("results", f"results of {study.name}", "results of training", "draw another kind")
+        fix = "draw another kind, or run a sweep of its best designs"
+        raise InputError("results", "results of a search", "results of dse run", fix)
+    _check(results, "draw another kind")
     return _machine_bounds(results) if axes_of(results) else _mapping_bounds(results)
 
 
@@ -74,9 +68,7 @@ def bound_times(results: xr.Dataset) -> xr.Dataset:
     """
     import xarray as xr
 
-    study = designs.check_results(results)
-    if study.bounds is None:
-        raise InputError("results", f"results of {study.name}", "results of training", "pass other results")
+    study = _check(results, "pass other results")
     points = best_mappings(results)
     total = points[study.totals[0]]
     times = np.where(points.feasible, total, np.nan)
@@ -88,6 +80,14 @@ def bound_times(results: xr.Dataset) -> xr.Dataset:
         },
         total.coords,
     )
+
+
+def _check(results: xr.Dataset, fix: str) -> Study:
+    """Return the study of results; raise an InputError for one without bounds."""
+    study = designs.check_results(results)
+    if study.bounds is None:
+        raise InputError("results", f"results of {study.name}", "results of training", fix)
+    return study
 
 
 def _machine_bounds(results: xr.Dataset) -> Figure:
@@ -126,25 +126,17 @@ def _seconds_by_bound(results: xr.Dataset, rows: np.ndarray, count: int) -> dict
 
     grid = grid_of(results)
     bounds_of, designs = _bounds_of(grid.spec.study), singles_at(results, rows, grid)
-    bounds_by_design = [bounds_of(design)[0] for design in designs]
-    seconds_by_bound = {
-        name: np.array([getattr(design_bounds, name) for design_bounds in bounds_by_design])
-        for name in bounds_by_design[0]._fields
-    }
+    bounds_by_design = [bounds_of(design)[0]._asdict() for design in designs]
+    seconds = {name: np.array([each[name] for each in bounds_by_design]) for name in bounds_by_design[0]}
     times = results[grid.spec.study.totals[0]].values.ravel()[rows]
-    if not np.allclose(sum(seconds_by_bound.values()), times, rtol=_TOLERANCE):
-        raise InputError(
-            "results",
-            "times that are not the model's",
-            "results of this version and this catalogue",
-            "run the sweep again with --fresh",
-        )
-    seconds_by_bound = {
-        name: seconds for name, seconds in seconds_by_bound.items() if name != "die_links" or seconds.any()
-    }
-    parts = {f"bound_by_{name}": np.full(count, np.nan) for name in seconds_by_bound}
-    for name, seconds in seconds_by_bound.items():
-        parts[f"bound_by_{name}"][rows] = seconds
+    if not np.allclose(sum(seconds.values()), times, rtol=_TOLERANCE):
+        allowed = "results of this version and this catalogue"
+        raise InputError("results", "times that are not the model's", allowed, "run the sweep again with --fresh")
+    parts = {}
+    for name, values in seconds.items():
+        if name != "die_links" or values.any():
+            parts[f"bound_by_{name}"] = np.full(count, np.nan)
+            parts[f"bound_by_{name}"][rows] = values
     return parts
 
 

@@ -29,6 +29,7 @@ from dse.views.plot.style import (
     part,
     set_title,
     small_print,
+    stack_bars,
     style,
     text_width,
 )
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
+    from matplotlib.text import Annotation
 
 _MEMORY = "#5a6b7b"
 
@@ -109,13 +111,8 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
         for axes in (time_axes, memory_axes):
             axes.tick_params(axis="y", length=0, labelleft=False)
             axes.spines["left"].set_visible(False)
-        handles, labels = (
-            [*of_time, *of_memory]
-            for of_time, of_memory in zip(
-                time_axes.get_legend_handles_labels(), memory_axes.get_legend_handles_labels(), strict=True
-            )
-        )
-        legend_below(figure, handles, labels)
+        of_time, of_memory = time_axes.get_legend_handles_labels(), memory_axes.get_legend_handles_labels()
+        legend_below(figure, [*of_time[0], *of_memory[0]], [*of_time[1], *of_memory[1]])
         set_title(figure, title, f"same for all: {', '.join(common_values)}" if common_values else "")
         small_print(figure, columns.cautions)
         return freeze_layout(figure, 0.65 + _LINE * headings + (0.1 + _LINE * lines) * len(all_rows))
@@ -211,55 +208,45 @@ def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]
     places = _GAP + np.cumsum([0.0, *(width + _GAP for width in widths[:0:-1])])[::-1]  # inches left of the bars
     for place, (title, cells) in zip(places, table.items(), strict=True):
         for row, text in enumerate([title, *cells], start=-1):
-            axes.annotate(
-                text,
-                (0.0, max(row, -0.6)),
-                xycoords=("axes fraction", "data"),
-                xytext=(-72.0 * place, 0.0 if row >= 0 else 3.0),
-                textcoords="offset points",
-                ha="right",
-                va="center" if row >= 0 else "bottom",
-                annotation_clip=False,
-                color=INK if row >= 0 else PALE,
-            ).set_in_layout(place == places[0] or row < 0)  # the others are between these and the bars
+            is_heading = row < 0
+            look: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "annotation_clip": False}
+            look |= {"va": "bottom", "color": PALE} if is_heading else {"va": "center", "color": INK}
+            note = _note(axes, text, (0.0, max(row, -0.6)), (-72.0 * place, 3.0 if is_heading else 0.0), **look)
+            note.set_in_layout(place == places[0] or is_heading)  # the others are between these and the bars
+
+
+def _note(axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], **look: Any) -> Annotation:
+    """Write a text at an offset in points from a place."""
+    return axes.annotate(text, place, offset, textcoords="offset points", **look)
 
 
 def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int], inches: float) -> None:
     """Draw the bars of time in parts, on a panel of ``inches`` width, with totals and intervals."""
     scale, units = scale_of(columns.time[rows].min(), "s")
     positions = np.arange(len(rows))
-    bar_starts = np.zeros(len(rows))
+    bars = {}
     for name, values in sort_by_legend(columns.parts).items():
-        width = values[rows] * scale
+        width, look = values[rows] * scale, part(name)
         share = width.max() / (columns.time[rows].max() * scale)
-        if share >= 1e-3:
-            part_style = part(name)
-            # Invisibly thin parts are not in the legend.
-            label = part_style.label if share * inches >= _MIN_VISIBLE else "_nolegend_"
-            axes.barh(positions, width, left=bar_starts, height=0.74, label=label, **part_style.fill)
-        bar_starts += width
+        # Invisibly thin parts are not in the legend, the thinnest not drawn.
+        is_visible, is_drawn = share * inches >= _MIN_VISIBLE, share >= 1e-3
+        bars[look.label if is_visible and is_drawn else f"_{name}"] = width, look if is_drawn else None
+    stack_bars(axes, positions, bars, 0.74)
     suffixes, heading = _second_metric_texts(columns, rows, axes.figure, _NAME_SHARE * inches)
     if heading:
-        axes.annotate(
-            heading,
-            (1.0, -0.6),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            color=PALE,
+        _note(
+            axes, heading, (1.0, -0.6), (0, 3), xycoords=("axes fraction", "data"), ha="right", va="bottom", color=PALE
         )
     longest = [columns.time[[*rows, *unfit]].max() * scale * 1.05]
     for i, row in enumerate(rows):
         total = columns.time[row] * scale
         text_start = _whisker(axes, columns, "time", row, i, scale) or total
         text = f"{digits(total)} {units}{suffixes[i]}"
-        axes.annotate(text, (text_start, i), xytext=(3, 0), textcoords="offset points", va="center")
+        _note(axes, text, (text_start, i), (3, 0), va="center")
         # Bar and number end inside the panel.
         text_share = min((text_width(axes.figure, text, SIZE) + _GAP) / inches, 0.8)
         longest.append(text_start / (1.0 - text_share))
-    if columns.interval_ends:
+    if columns.intervals:
         axes.plot([], [], color=INK, linewidth=_WHISKER, label="80 % interval")
     if unfit:
         unfit_positions = len(rows) + np.arange(len(unfit))
@@ -270,22 +257,11 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
 
 def _whisker(axes: Axes, columns: Columns, quantity: str, row: int, position: int, scale: float) -> float:
     """Draw the 80 % interval of a row, scaled, and return its upper end, 0 where the results have none."""
-    names = [f"{quantity}_{end}" for end in ("low", "high")]
-    low, high = (
-        columns.interval_ends[name][row] * scale if name in columns.interval_ends else np.nan for name in names
-    )
+    low, high = columns.intervals[quantity][:, row] * scale if quantity in columns.intervals else (np.nan, np.nan)
     if not np.isfinite([low, high]).all():
         return 0.0
-    axes.errorbar(
-        [(low + high) / 2.0],
-        [position],
-        xerr=(high - low) / 2.0,
-        color=INK,
-        linewidth=_WHISKER,
-        capsize=2.0,
-        capthick=_WHISKER,
-        zorder=5,
-    )
+    look: dict[str, Any] = {"color": INK, "linewidth": _WHISKER, "capsize": 2.0, "capthick": _WHISKER, "zorder": 5}
+    axes.errorbar([(low + high) / 2.0], [position], xerr=(high - low) / 2.0, **look)
     return float(high)
 
 
@@ -315,14 +291,8 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
     axes.barh(positions[len(rows) :], np.minimum(memory_gib[len(rows) :], edge), height=0.74, **_HATCHED)
     for i, value in enumerate(memory_gib):
         if value > edge:  # a bar that is cut off has its number inside
-            axes.text(
-                edge * 0.98,
-                i,
-                f"{value:,.0f} →",
-                va="center",
-                ha="right",
-                bbox={"color": "white", "pad": 0.6},
-            )
+            frame = {"color": "white", "pad": 0.6}
+            axes.text(edge * 0.98, i, f"{value:,.0f} →", va="center", ha="right", bbox=frame)
     for i, row in enumerate(rows):
         _whisker(axes, columns, "memory", row, i, 1.0 / GIB)
     bound_positions = positions[: len(rows)][memory_binds(columns, rows)]

@@ -13,15 +13,8 @@ from dse.views.plot.style import (
     COLUMN,
     PAGE,
     axis_label,
-    dash,
-    freeze_layout,
-    legend_below,
-    marker,
-    new_figure,
-    set_title,
-    shades,
-    small_print,
-    style,
+    canvas,
+    series,
     wrap_label,
 )
 
@@ -87,23 +80,20 @@ def clock(results: xr.Dataset) -> Figure:
     candidates = dict.fromkeys([str(results.attrs.get("objective", "")), *study_metrics])
     metrics = [metric for metric in candidates if metric in grid.points][:_MOST_PANELS]
     line_axis = "workload" if "workload" in grid.axes else grid.most_influential_axis(metrics[0], except_for=(name,))
-    with style():
-        figure = new_figure(width=COLUMN if len(metrics) == 1 else PAGE, height=2.9)
-        panels = list(np.ravel(figure.subplots(1, len(metrics))))
+    width, most = (PAGE, 4) if len(metrics) > 1 else (COLUMN, 2)
+    legend = {"most": most, "handlelength": 2.6, "title": wrap_label(grid.heading(line_axis))} if line_axis else None
+    fixed_values = grid.fixed_values_text(name, *([line_axis] if line_axis else []))
+    looks = {"titles": [grid.title, f"at {fixed_values}" if fixed_values else ""], "cautions": grid.cautions}
+    with canvas(width, 2.9, (1, len(metrics)), **looks, panels=_height, legend=legend) as panels:
         for axes, metric in zip(panels, metrics, strict=True):
-            _draw(axes, grid, metric, name, line_axis, 0.8 * figure.get_figwidth() / len(metrics))
-        above, below = (
-            max(text.count("\n") + 1 for text in texts)
-            for texts in ([axes.get_title(loc="left") for axes in panels], [axes.get_xlabel() for axes in panels])
-        )
-        if line_axis:
-            handles, texts = panels[0].get_legend_handles_labels()
-            most = 4 if len(metrics) > 1 else 2
-            legend_below(figure, handles, texts, most, handlelength=2.6, title=wrap_label(grid.heading(line_axis)))
-        fixed_values = grid.fixed_values_text(name, *([line_axis] if line_axis else []))
-        set_title(figure, grid.title, f"at {fixed_values}" if fixed_values else "")
-        small_print(figure, grid.cautions)
-        return freeze_layout(figure, _PANEL + _LINE * (above + below))
+            _draw(axes, grid, metric, name, line_axis, 0.8 * width / len(metrics))
+    return panels[0].get_figure(root=True)
+
+
+def _height(panels: list[Axes]) -> float:
+    """Return the inches of height of panels with the lines of their titles and labels."""
+    above = max(axes.get_title(loc="left").count("\n") + 1 for axes in panels)
+    return _PANEL + _LINE * (above + max(axes.get_xlabel().count("\n") + 1 for axes in panels))
 
 
 def _draw(axes: Axes, grid: Machines, metric: str, name: str, line_axis: str | None, inches: float) -> None:
@@ -113,26 +103,19 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, line_axis: str | N
     values = line[metric].transpose(*([line_axis] if line_axis else []), name).values.reshape(-1, line.sizes[name])
     positions = spread_positions(len(values), _MOST_LINES, grid.best_position[line_axis] if line_axis else 0)
     values, is_relative = _relative_lines(values[positions])
-    factor, units = (
-        (1.0, "") if is_relative else scale_of(float(np.nanmin(values)), line[metric].attrs.get("units", "1"))
-    )
+    factor, units = 1.0, ""
+    if not is_relative:
+        factor, units = scale_of(float(np.nanmin(values)), line[metric].attrs.get("units", "1"))
     texts, highest = grid.labels(line_axis) if line_axis else [""], []
-    for i, (row, position, colour) in enumerate(zip(values, positions, shades(len(positions)), strict=True)):
+    looks = series(list(map(str, positions)))
+    for row, position, look in zip(values, positions, looks.values(), strict=True):
         x, y = line[name].values * x_scale, row * factor
-        mark = marker(i) if len(x) <= 12 else None
-        axes.plot(
-            x,
-            y,
-            color=colour,
-            linewidth=1.3,
-            linestyle=dash(i),
-            label=texts[position],
-            marker=mark,
-            markersize=3,
-        )
+        if len(x) > 12:
+            look = look | {"marker": None}
+        axes.plot(x, y, linewidth=1.3, label=texts[position], markersize=3, **look)
         minimum = _inner_minimum(y)
         if minimum is not None:
-            axes.plot(x[minimum], y[minimum], color=colour, marker="o", markersize=6)
+            axes.plot(x[minimum], y[minimum], color=look["color"], marker="o", markersize=6)
             highest.append(float(y[np.isfinite(y)][-1]))
     title = axis_label(line[metric], units or ("relative to the highest clock" if is_relative else ""))
     axes.set_title(wrap_label(title, inches), loc="left")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from dse.designs import catalog
 from dse.io import counted
 from dse.types import Collective, MessageKind, Pods, System
-from dse.views.plot.style import PAGE, freeze_layout, new_figure, series, set_title, style
+from dse.views.plot.style import PAGE, canvas, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,27 +99,25 @@ def collectives(
         systems = topologies()
     elif not isinstance(systems, Mapping):
         systems = {name: catalog.record(System, name, "-s") for name in systems}
-    with style():
-        figure = new_figure(PAGE, _ROW * len(devices))
-        rows = figure.subplots(len(devices), len(KINDS), squeeze=False, sharex=True, sharey="row")
-        for panels, count in zip(rows, devices, strict=True):
-            for axes, kind in zip(panels, KINDS, strict=True):
-                _draw(axes, systems, kind, count)
-            _label_lines(panels[-1])
-            panels[0].set_ylabel("bus bandwidth (GB/s)")
-        for axes in rows[-1]:
+    title, height = "Bus bandwidth of collectives by topology", _ROW * len(devices)
+    shape = len(devices), len(KINDS)
+    with canvas(PAGE, height, shape, titles=[title], panels=height, sharex=True, sharey="row") as panels:
+        for axes, (count, kind) in zip(panels, itertools.product(devices, KINDS), strict=True):
+            _draw(axes, systems, kind, count)
+        for last in panels[len(KINDS) - 1 :: len(KINDS)]:
+            _label_lines(last)
+        for first in panels[:: len(KINDS)]:
+            first.set_ylabel("bus bandwidth (GB/s)")
+        for axes in panels[-len(KINDS) :]:
             axes.set_xlabel("message size")
-        set_title(figure, "Bus bandwidth of collectives by topology")
-        return freeze_layout(figure, _ROW * len(devices))
+    return panels[0].get_figure(root=True)
 
 
 def _draw(axes: Axes, systems: Mapping[str, System], kind: MessageKind, devices: int) -> None:
     """Draw one collective on one panel."""
     for label, line_style in series(list(systems)).items():
         rates = 1e-9 * bus_bandwidth(systems[label], kind, devices)
-        axes.plot(
-            _SIZES, rates, label=label, linewidth=1.2, color=line_style["color"], linestyle=line_style["linestyle"]
-        )
+        axes.plot(_SIZES, rates, label=label, linewidth=1.2, **(line_style | {"marker": ""}))
     axes.set(xscale="log", yscale="log")
     axes.set_title(f"{kind.name.replace('_', '-')}, {counted(devices, 'device')}", loc="left")
     axes.set_xticks(list(_TICKS), list(_TICKS.values()))

@@ -59,9 +59,7 @@ class Columns(NamedTuple):
     group_headings: tuple[str, ...]  # headings of the labels of a group, whose best design is shown
     capacity: float  # bytes of device memory; 0 where unknown or different between designs
     cautions: list[str]  # what to know of the designs, a line each
-    interval_ends: dict[
-        str, np.ndarray
-    ]  # ends of 80 % intervals that the results hold: time_low, time_high, memory_low, …
+    intervals: dict[str, np.ndarray]  # ends of 80 % intervals that the results hold: time, memory → [end, design]
 
 
 def columns(results: xr.Dataset) -> tuple[Columns, str]:
@@ -106,11 +104,10 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         units={title: str(results[name].attrs.get("units", "1")) for title, name in name_by_heading.items()},
         group_headings=(*map(heading, axis_names), *(n for n in ("tp", "pp") if n in name_by_heading)),
         capacity=max(float(results.attrs.get("memory_capacity_bytes", 0.0)), 0.0) or capacity(memory, reason),
-        interval_ends={
-            f"{quantity}_{end}": values_of(f"{metric}_{end}")
+        intervals={
+            quantity: np.array([values_of(f"{metric}_low"), values_of(f"{metric}_high")])
             for quantity, metric in (("time", total), ("memory", study.memory))
-            for end in ("low", "high")
-            if f"{metric}_{end}" in results
+            if f"{metric}_low" in results
         },
         cautions=cautions(results.attrs),
     ), full_title(results, point_text, work)
@@ -133,13 +130,12 @@ def full_title(results: xr.Dataset, point_text: str = "", work: str | None = Non
     return "\n".join(filter(None, lines))
 
 
-def interval_distances(results: xr.Dataset, name: str, rows: np.ndarray, factor: float = 1.0) -> np.ndarray | None:
-    """Return the distances of a metric to its 80 % interval's ends [2, rows], times ``factor``; None where absent."""
+def interval_distances(results: xr.Dataset, name: str, rows: np.ndarray) -> np.ndarray | None:
+    """Return the distances of a metric to its 80 % interval's ends [2, rows], None where absent."""
     ends = [f"{name}_{end}" for end in ("low", "high")]
     if not set(ends) <= set(results.variables):
         return None
-    template = results[name]
-    middle, low, high = (flat_values(results, variable, template)[rows] * factor for variable in (name, *ends))
+    middle, low, high = (flat_values(results, variable, results[name])[rows] for variable in (name, *ends))
     return np.maximum(np.nan_to_num([middle - low, high - middle]), 0.0)
 
 

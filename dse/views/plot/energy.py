@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,24 +12,17 @@ from dse.errors import InputError
 from dse.io.quantities import scale as scale_of
 from dse.views.plot import designs
 from dse.views.plot.grid import Machines, machines
+from dse.views.plot.pareto import Cloud, draw_designs
 from dse.views.plot.style import (
-    FRONT,
     PAGE,
     axis_label,
-    freeze_layout,
-    marker,
-    new_figure,
-    set_title,
-    shades,
-    small_print,
-    style,
+    canvas,
+    series,
     wrap_label,
 )
-from dse.views.plot.ticks import plain_ticks
 
 if TYPE_CHECKING:
     import xarray as xr
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -72,35 +66,16 @@ def energy(results: xr.Dataset) -> Figure:
     front = finite[designs.front(time.values.ravel()[finite], joules.values.ravel()[finite])]
     factors = [scale_of(float(values.median()), values.attrs.get("units", "1")) for values in (time, joules)]
     x, y = (values.values.ravel() * factor for values, (factor, _) in zip((time, joules), factors, strict=True))
-    with style():
-        figure = new_figure(width=PAGE, height=3.6)
-        axes = figure.subplots()
-        _draw_machines(axes, grid, coloured_by, x, y)
-        axes.plot(
-            x[front],
-            y[front],
-            color=FRONT,
-            linewidth=1.1,
-            marker="o",
-            markersize=5,
-            markerfacecolor="none",
-            drawstyle="steps-post",
-            label="Pareto front",
-        )
-        axes.set(xscale="log", yscale="log")
-        axes.set_xlabel(axis_label(time, factors[0][1]))
-        axes.set_ylabel(wrap_label(axis_label(joules, factors[1][1])))
-        plain_ticks(axes.xaxis, axes.yaxis)
-        axes.legend(
-            loc="upper left",
-            bbox_to_anchor=(1.0, 1.0),
-            title=wrap_label(grid.heading(coloured_by), 1.8),
-            handlelength=1.2,
-            borderaxespad=0.0,
-        )
-        set_title(figure, grid.title, *_front_ends(grid, front), _work_text(all_machines))
-        small_print(figure, all_machines.cautions)
-        return freeze_layout(figure, 3.2)
+    legend: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "handlelength": 1.2}
+    legend |= {"title": wrap_label(grid.heading(coloured_by), 1.8), "borderaxespad": 0.0}
+    titles = [grid.title, *_front_ends(grid, front), _work_text(all_machines)]
+    look = {"linewidth": 1.1, "marker": "o", "markersize": 5, "markerfacecolor": "none"}
+    labels = axis_label(time, factors[0][1]), wrap_label(axis_label(joules, factors[1][1]))
+    with canvas(PAGE, 3.6, titles=titles, cautions=all_machines.cautions, panels=3.2) as (axes,):
+        clouds = _machine_clouds(grid, coloured_by, x, y)
+        draw_designs(axes, clouds, Cloud("Pareto front", x[front], y[front], look), labels)
+        axes.legend(**legend)
+    return axes.get_figure(root=True)
 
 
 def _work_text(grid: Machines) -> str:
@@ -109,19 +84,18 @@ def _work_text(grid: Machines) -> str:
     return f"all at {workload_text}" if workload_text else ""
 
 
-def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.ndarray) -> None:
-    """Draw one dot per machine, coloured by its position along an axis."""
+def _machine_clouds(grid: Machines, name: str, x: np.ndarray, y: np.ndarray) -> Iterator[Cloud]:
+    """Yield one dot per machine, coloured by its position along an axis."""
     texts = grid.labels(name)
-    place = np.broadcast_to(
-        np.arange(len(texts)).reshape([-1 if d == name else 1 for d in grid.time.dims]),
-        grid.time.shape,
-    ).ravel()
-    for position, (text, colour) in enumerate(zip(texts, shades(len(texts)), strict=True)):
+    shape = [-1 if dim == name else 1 for dim in grid.time.dims]
+    place = np.broadcast_to(np.arange(len(texts)).reshape(shape), grid.time.shape).ravel()
+    for position, (text, look) in enumerate(
+        zip(texts, series(list(map(str, range(len(texts))))).values(), strict=True)
+    ):
         is_here = place == position
         label = text if len(texts) <= 12 or position % (len(texts) // 6) == 0 else None
-        axes.scatter(
-            x[is_here], y[is_here], s=11, color=colour, marker=marker(position), linewidths=0, alpha=0.85, label=label
-        )
+        dots = {"s": 11, "color": look["color"], "marker": look["marker"], "alpha": 0.85}
+        yield Cloud(label, x[is_here], y[is_here], dots)
 
 
 def _front_ends(grid: Machines, front: np.ndarray) -> list[str]:

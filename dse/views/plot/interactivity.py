@@ -23,12 +23,10 @@ from dse.views.plot.style import (
     COLUMN,
     PAGE,
     SIZE,
-    freeze_layout,
+    THIN,
+    canvas,
     heading,
-    new_figure,
     series,
-    set_title,
-    small_print,
     style,
     text_width,
     wrap_label,
@@ -91,19 +89,17 @@ def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
     style_by_accelerator = series(chips)
     column_count = min(len(panels), _ACROSS)
     row_count = math.ceil(len(panels) / column_count)
-    with style():
-        figure = new_figure(width=COLUMN if column_count == 1 else PAGE, height=_HEIGHT * row_count)
-        grid = figure.subplots(row_count, column_count, squeeze=False).ravel()
+    width, height = COLUMN if column_count == 1 else PAGE, _HEIGHT * row_count
+    looks = {"titles": [designs.full_title(results)], "cautions": cautions(results.attrs), "panels": height}
+    with canvas(width, height, (row_count, column_count), **looks) as grid:
         for axes, (work, curves) in zip(grid, panels.items(), strict=False):
             _draw(axes, work, curves, style_by_accelerator, scale, results)
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
-        set_title(figure, designs.full_title(results))
-        small_print(figure, cautions(results.attrs))
-        freeze_layout(figure, _HEIGHT * row_count)
+    with style():  # labels are placed in the layout as it stays
         for axes, curves in zip(grid, panels.values(), strict=False):
             _label_curves(axes, curves, _short_names(chips), style_by_accelerator)
-    return figure
+    return grid[0].get_figure(root=True)
 
 
 def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
@@ -119,9 +115,8 @@ def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
     designs.check_results(singles, *trade)
     template = singles[trade[0]]
     per_user, per_device = (designs.flat_values(singles, name, template) for name in trade)
-    fits = designs.flat_values(singles, "feasible", template).astype(bool) & np.isfinite([per_user, per_device]).all(
-        axis=0
-    )
+    fits = designs.flat_values(singles, "feasible", template).astype(bool)
+    fits &= np.isfinite([per_user, per_device]).all(axis=0)
     if not fits.any():
         raise designs.nothing_feasible()
     chip = next((name for name in ("accelerator", "system") if name in singles), "")
@@ -150,18 +145,15 @@ def _workload_texts(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarra
     ]
     columns = []
     for name in names:
-        values, units = (
-            designs.flat_values(singles, name, template)[fits].tolist(),
-            str(singles[name].attrs.get("units", "1")),
-        )
+        values = designs.flat_values(singles, name, template)[fits].tolist()
+        units = str(singles[name].attrs.get("units", "1"))
         texts = {value: setting(value, units) for value in dict.fromkeys(values)}
         if len(texts) > 1:
             prefix = "" if name == "workload" else f"{heading(name)} "
             columns.append([f"{prefix}{texts[value]}" for value in values])
     common_workload = str(singles["workload"].values) if "workload" in singles and not singles["workload"].dims else ""
-    return (
-        [", ".join(parts) for parts in zip(*columns, strict=True)] if columns else [common_workload] * int(fits.sum())
-    )
+    texts = map(", ".join, zip(*columns, strict=True))
+    return list(texts) if columns else [common_workload] * int(fits.sum())
 
 
 def _draw(
@@ -170,7 +162,7 @@ def _draw(
     """Draw the curves of one workload on one panel."""
     for curve in curves:
         line_style = style_by_accelerator[curve.accelerator]
-        axes.plot(curve.per_user, curve.per_device, markersize=3.2, linewidth=1.3, **line_style)
+        axes.plot(curve.per_user, curve.per_device, **THIN, **line_style)
     user_metric, device_metric = study_of_metrics(results).front_axes or ("", "")
     axes.set(xscale=scale, yscale=scale, title=work)
     axes.set(xlabel=wrap_label(rate_label(results[user_metric])), ylabel=wrap_label(rate_label(results[device_metric])))

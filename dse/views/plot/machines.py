@@ -22,6 +22,7 @@ from dse.views.plot.style import (
     part as part_style,
     set_title,
     small_print,
+    stack_bars,
     style,
     wrap_label,
 )
@@ -160,32 +161,17 @@ def _draw(axes: Axes, grid: Machines, name: str, part_names: list[str]) -> None:
     line, best = grid.slice_along(name), grid.best_position[name]
     bar_indices = bar_positions(grid, name)
     parts, positions = _part_shares(grid, name), np.arange(len(bar_indices))
-    bar_starts = np.zeros(len(bar_indices))
     parts["other"] = sum((share for part, share in parts.items() if part not in part_names), np.zeros(line.sizes[name]))
+    bars = {}
     for part in [*part_names, "other"]:
-        part_style = _part_style(part)
-        width = 100.0 * parts[part][bar_indices]
+        width, look = 100.0 * parts[part][bar_indices], _part_style(part)
         is_hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
-        axes.barh(
-            positions,
-            width,
-            left=bar_starts,
-            height=0.78,
-            label="_" if is_hidden else part_style.label,
-            **part_style.fill,
-        )
-        bar_starts += width
+        bars["_" if is_hidden else look.label] = width, look
+    stack_bars(axes, positions, bars, 0.78)
     times = line[grid.study.totals[0]].values[bar_indices]
     for row, time in enumerate(times.tolist()):
-        text = seconds(time) if np.isfinite(time) else "nothing fits"
-        axes.annotate(
-            text,
-            (100.0 if np.isfinite(time) else 0.0, row),
-            xytext=(3, 0),
-            textcoords="offset points",
-            va="center",
-            color=PALE if not np.isfinite(time) else None,
-        )
+        text, place, colour = (seconds(time), 100.0, None) if np.isfinite(time) else ("nothing fits", 0.0, PALE)
+        axes.annotate(text, (place, row), (3, 0), textcoords="offset points", va="center", color=colour)
     texts = _labels(grid, name)
     axes.set_yticks(positions, [texts[place] for place in bar_indices])
     axes.get_yticklabels()[bar_indices.index(best)].set_fontweight("bold")

@@ -15,15 +15,10 @@ from dse.views.plot.style import (
     INK,
     PAGE,
     axis_label,
-    freeze_layout,
+    canvas,
     heading,
     labels,
-    legend_below,
-    new_figure,
     series,
-    set_title,
-    small_print,
-    style,
     wrap_label,
 )
 from dse.views.plot.ticks import plain_ticks, tick_text
@@ -82,29 +77,25 @@ def nodes(results: xr.Dataset, metric: str | None = None) -> Figure:
     panel_axis = next((name for name in _PANELS if name in others and name != line_axis), None)
     shown = [name for name in (line_axis, panel_axis) if name]
     values = grid.points[metric].min([name for name in others if name not in shown])
-    factor, units = scale_of(
-        float(values.min()), values.attrs.get("units", grid.points[metric].attrs.get("units", "1"))
-    )
+    factor, units = scale_of(float(values.min()), grid.points[metric].attrs.get("units", "1"))
     values = factor * values
-    count = grid.points.sizes[panel_axis] if panel_axis else 1
-    panels = spread_positions(count, _MOST_PANELS, grid.best_position[panel_axis] if panel_axis else 0)
-    with style():
-        figure = new_figure(COLUMN if len(panels) == 1 else PAGE, 3.0)
-        for axes, place in zip(np.ravel(figure.subplots(1, len(panels), sharey=True)), panels, strict=True):
+    panels = (
+        spread_positions(grid.points.sizes[panel_axis], _MOST_PANELS, grid.best_position[panel_axis])
+        if panel_axis
+        else [0]
+    )
+    hollow = "; hollow: extrapolated" if results[_EXTRAPOLATED].any() else ""
+    legend = {"most": 5, "handlelength": 2.6, "title": f"{heading(line_axis)}{hollow}"} if line_axis else None
+    width, looks = COLUMN if len(panels) == 1 else PAGE, {"titles": [grid.title], "cautions": grid.cautions}
+    with canvas(width, 3.0, (1, len(panels)), **looks, panels=_PANEL, legend=legend, sharey=True) as drawn:
+        for axes, place in zip(drawn, panels, strict=True):
             panel = values.isel({panel_axis: place}) if panel_axis else values
             _draw_panel(axes, panel, results, line_axis, grid.labels(line_axis) if line_axis else [])
             if panel_axis:
                 axes.set_title(f"{heading(panel_axis)} {labels(grid.points[panel_axis])[place]}")
-        first = figure.axes[0]
-        first.set_ylabel(wrap_label(axis_label(grid.points[metric], units), 2.0))
-        plain_ticks(first.yaxis)
-        if line_axis:
-            handles, texts = first.get_legend_handles_labels()
-            hollow = "; hollow: extrapolated" if results[_EXTRAPOLATED].any() else ""
-            legend_below(figure, handles, texts, 5, handlelength=2.6, title=f"{heading(line_axis)}{hollow}")
-        set_title(figure, grid.title)
-        small_print(figure, grid.cautions)
-        return freeze_layout(figure, _PANEL)
+        drawn[0].set_ylabel(wrap_label(axis_label(grid.points[metric], units), 2.0))
+        plain_ticks(drawn[0].yaxis)
+    return drawn[0].get_figure(root=True)
 
 
 def _draw_panel(axes: Axes, values: xr.DataArray, results: xr.Dataset, line_axis: str | None, names: list[str]) -> None:

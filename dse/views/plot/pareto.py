@@ -6,6 +6,7 @@ Step time against peak memory for training, tokens/s per device against tokens/s
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,14 +26,9 @@ from dse.views.plot.style import (
     INK,
     TOO_LARGE,
     axis_label,
-    freeze_layout,
+    canvas,
     heading,
-    legend_below,
-    new_figure,
     series,
-    set_title,
-    small_print,
-    style,
     wrap_label,
 )
 from dse.views.plot.ticks import plain_ticks
@@ -132,6 +128,49 @@ def _objective(
     return PlottedObjective(text, values * factor, sign, expression.text, factor)
 
 
+class Cloud(NamedTuple):
+    """Designs of one look in a figure of two metrics."""
+
+    label: str | None
+    x: np.ndarray
+    y: np.ndarray
+    look: dict[str, Any]  # keywords of matplotlib
+
+
+def draw_designs(
+    axes: Axes,
+    clouds: Iterable[Cloud],
+    front: Cloud,
+    labels: tuple[str, str],
+    distances: Sequence[np.ndarray | None] = (None, None),
+    scales: tuple[str, str] = ("log", "log"),
+    capacities: Iterable[tuple[float, float, str]] = (),
+) -> None:
+    """Draw designs in two metrics with their Pareto front.
+
+    Args:
+        axes: the panel.
+        clouds: designs, those without any left out.
+        front: its designs in order, and the look of its line.
+        labels: of both axes.
+        distances: of both metrics of the front, to the ends of their intervals [2, design]; None for none.
+        scales: of both axes.
+        capacities: lines of device memory, as :func:`draw_capacity` takes them.
+    """
+    for cloud in clouds:
+        if len(cloud.x):
+            axes.scatter(cloud.x, cloud.y, label=cloud.label, linewidths=0, **cloud.look)
+    axes.plot(front.x, front.y, label=front.label, **{"color": FRONT, "drawstyle": "steps-post", **front.look})
+    if len(front.x) <= _MOST_INTERVALS and any(distance is not None for distance in distances):
+        bars: dict[str, Any] = {"fmt": "none", "ecolor": FRONT, "elinewidth": 0.7, "alpha": 0.6}
+        across, up = distances
+        axes.errorbar(front.x, front.y, xerr=across, yerr=up, label="80 % interval", **bars)
+    for capacity in capacities:
+        draw_capacity(axes, *capacity)
+    axes.set(xscale=scales[0], yscale=scales[1], xlabel=labels[0], ylabel=labels[1])
+    plain_ticks(*(axis for axis, scale in zip((axes.xaxis, axes.yaxis), scales, strict=True) if scale == "log"))
+
+
 def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Figure:
     """Draw the first objective against the second."""
     first, second, *further_objectives = objectives
@@ -140,27 +179,19 @@ def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Fi
     fits = np.isfinite(x) & np.isfinite(y)
     if not fits.any():
         raise designs.nothing_feasible()
-    with style():
-        figure = new_figure(width=COLUMN, height=3.2)
-        axes = figure.subplots()
-        steps = "steps-post" if first.sign > 0.0 else "steps-pre"
-        line: dict[str, Any] = {"linestyle": ""} if further_objectives else {"drawstyle": steps}
-        axes.plot(x[fits], y[fits], color=FRONT, marker="o", markersize=3.2, linewidth=1.2, **line)
-        axes.set_xlabel(wrap_label(first.label))
-        axes.set_ylabel(wrap_label(second.label))
-        memory, capacity = study_of_metrics(singles).memory, float(singles.attrs.get("memory_capacity_bytes", 0.0))
-        for along, objective in (("x", first), ("y", second)):
-            if objective.metric == memory and capacity > 0.0:
-                draw_capacity(axes, capacity, objective.factor, along)
-        positive = [(axis, values.min() > 0.0) for axis, values in (("x", x[fits]), ("y", y[fits]))]
-        axes.set(**{f"{axis}scale": "log" for axis, is_positive in positive if is_positive})
-        plain_ticks(*(getattr(axes, f"{axis}axis") for axis, is_positive in positive if is_positive))
-        projection_note = f", two of {len(objectives)} objectives" if further_objectives else ""
-        set_title(
-            figure, designs.full_title(singles), f"Pareto front{projection_note}: {counted(int(fits.sum()), 'design')}"
-        )
-        small_print(figure, cautions(singles.attrs))
-        return freeze_layout(figure, 2.8)
+    look: dict[str, Any] = {"drawstyle": "steps-post" if first.sign > 0.0 else "steps-pre"}
+    look = {"linestyle": "", "drawstyle": None} if further_objectives else look
+    front = Cloud(None, x[fits], y[fits], look | {"marker": "o", "markersize": 3.2, "linewidth": 1.2})
+    projection_note = f", two of {len(objectives)} objectives" if further_objectives else ""
+    titles = [designs.full_title(singles), f"Pareto front{projection_note}: {counted(int(fits.sum()), 'design')}"]
+    scales = ("log" if front.x.min() > 0.0 else "linear", "log" if front.y.min() > 0.0 else "linear")
+    memory, capacity = study_of_metrics(singles).memory, float(singles.attrs.get("memory_capacity_bytes", 0.0))
+    along = [("x", first), ("y", second)] if capacity > 0.0 else []
+    lines = [(capacity, objective.factor, axis) for axis, objective in along if objective.metric == memory]
+    with canvas(COLUMN, 3.2, titles=titles, cautions=cautions(singles.attrs), panels=2.8) as (axes,):
+        labels = wrap_label(first.label), wrap_label(second.label)
+        draw_designs(axes, (), front, labels, scales=scales, capacities=lines)
+    return axes.get_figure(root=True)
 
 
 # Trade-off of serving: rate per device against rate per user
@@ -188,59 +219,17 @@ def _trade_off_figure(results: xr.Dataset, points: int) -> Figure:
     x, y = (values[fits] for values in metric_values)
     front = designs.front(-x, -y)
     distinguished_by, coloured = _distinguishing_label(singles, template, fits)
-    with style():
-        figure = new_figure(width=COLUMN, height=3.4)
-        axes = figure.subplots()
-        for text, marker_style in series(list(coloured)).items():
-            rows = _subsample(coloured[text], points)
-            axes.scatter(
-                x[rows],
-                y[rows],
-                color=marker_style["color"],
-                marker=marker_style["marker"],
-                s=9,
-                linewidths=0,
-                label=text,
-            )
-        axes.step(
-            x[front],
-            y[front],
-            where="post",
-            color=FRONT,
-            linewidth=1.2,
-            label="Pareto front",
-        )
-        _draw_intervals(
-            axes,
-            x,
-            y,
-            front,
-            *(designs.interval_distances(singles, name, np.flatnonzero(fits)[front]) for name in names),
-        )
-        axes.set(xscale="log", yscale="log")
-        axes.set(xlabel=wrap_label(rate_label(singles[names[0]])), ylabel=wrap_label(rate_label(singles[names[1]])))
-        plain_ticks(axes.xaxis, axes.yaxis)
-        legend_below(figure, *axes.get_legend_handles_labels(), title=heading(distinguished_by) or None)
-        set_title(figure, designs.full_title(results))
-        small_print(figure, cautions(results.attrs))
-        return freeze_layout(figure, 2.8)
-
-
-def _draw_intervals(axes: Axes, x: np.ndarray, y: np.ndarray, front: np.ndarray, *sizes: np.ndarray | None) -> None:
-    """Draw 80 % intervals of the designs of a short front, of metrics whose intervals the results have."""
-    across, up = sizes
-    if len(front) <= _MOST_INTERVALS and any(size is not None for size in sizes):
-        axes.errorbar(
-            x[front],
-            y[front],
-            xerr=across,
-            yerr=up,
-            fmt="none",
-            ecolor=FRONT,
-            elinewidth=0.7,
-            alpha=0.6,
-            label="80 % interval",
-        )
+    clouds = []
+    for text, look in series(list(coloured)).items():
+        rows = _subsample(coloured[text], points)
+        clouds.append(Cloud(text, x[rows], y[rows], {"color": look["color"], "marker": look["marker"], "s": 9}))
+    distances = [designs.interval_distances(singles, name, np.flatnonzero(fits)[front]) for name in names]
+    labels = wrap_label(rate_label(singles[names[0]])), wrap_label(rate_label(singles[names[1]]))
+    looks = {"titles": [designs.full_title(results)], "cautions": cautions(results.attrs), "panels": 2.8}
+    with canvas(COLUMN, 3.4, **looks, legend={"title": heading(distinguished_by) or None}) as (axes,):
+        front_line = Cloud("Pareto front", x[front], y[front], {"linewidth": 1.2})
+        draw_designs(axes, clouds, front_line, labels, distances)
+    return axes.get_figure(root=True)
 
 
 def rate_label(variable: xr.DataArray) -> str:
@@ -274,56 +263,30 @@ def _time_memory_figure(results: xr.Dataset, points: int) -> Figure:
         raise designs.nothing_feasible()
     front = fits[designs.front(columns.time[fits], columns.memory[fits])]
     factor, units = scale(columns.time[front].min(), "s")
-    limit = 8.0 * columns.time[front].min()
-    with style():
-        figure = new_figure(width=COLUMN, height=3.4)
-        axes = figure.subplots()
-        is_faster = faster_than_fitting(columns)
-        too_large = _subsample(np.flatnonzero(columns.memory_alone & ~is_faster & (columns.time < limit)), points)
-        fitting = _subsample(fits[columns.time[fits] < limit], points)
-        for rows, colour, marker, name in (
-            (too_large, TOO_LARGE, "s", "does not fit"),
-            (_subsample(np.flatnonzero(is_faster), points), INK, "s", FASTER),
-            (fitting, FITS, "o", "fits"),
-        ):
-            if not len(rows):
-                continue  # without an entry in the legend
-            axes.scatter(
-                columns.time[rows] * factor,
-                columns.memory[rows] / GIB,
-                color=colour,
-                marker=marker,
-                label=name,
-                s=5,
-                linewidths=0,
-                rasterized=True,
-            )
-        axes.step(
-            columns.time[front] * factor,
-            columns.memory[front] / GIB,
-            where="post",
-            color=FRONT,
-            linewidth=1.4,
-            marker="o",
-            markersize=3.2,
-            label="Pareto front",
-        )
-        time, memory = (
-            None
-            if f"{quantity}_low" not in columns.interval_ends
-            else factors
-            * np.abs([columns.interval_ends[f"{quantity}_{end}"][front] - middle[front] for end in ("low", "high")])
-            for quantity, middle, factors in (("time", columns.time, factor), ("memory", columns.memory, 1.0 / GIB))
-        )
-        _draw_intervals(axes, columns.time * factor, columns.memory / GIB, front, time, memory)
-        if columns.capacity:
-            draw_capacity(axes, columns.capacity, 1.0 / GIB, "y")
-        axes.set(xscale="log", yscale="log", xlabel=f"step time ({units})", ylabel="peak memory (GiB)")
-        plain_ticks(axes.xaxis, axes.yaxis)
-        legend_below(figure, *axes.get_legend_handles_labels(), markerscale=2)
-        set_title(figure, title)
-        small_print(figure, columns.cautions)
-        return freeze_layout(figure, 2.8)
+    time, memory = columns.time * factor, columns.memory / GIB
+    is_faster, is_near = faster_than_fitting(columns), columns.time < 8.0 * columns.time[front].min()
+    too_large = np.flatnonzero(columns.memory_alone & ~is_faster & is_near)
+    clouds = []
+    for rows, colour, marker, name in (
+        (too_large, TOO_LARGE, "s", "does not fit"),
+        (np.flatnonzero(is_faster), INK, "s", FASTER),
+        (fits[is_near[fits]], FITS, "o", "fits"),
+    ):
+        thinned = _subsample(rows, points)
+        look = {"color": colour, "marker": marker, "s": 5, "rasterized": True}
+        clouds.append(Cloud(name, time[thinned], memory[thinned], look))
+    distances = [
+        scaling * np.abs(columns.intervals[name][:, front] - middle[front]) if name in columns.intervals else None
+        for name, middle, scaling in (("time", columns.time, factor), ("memory", columns.memory, 1.0 / GIB))
+    ]
+    front_look = {"linewidth": 1.4, "marker": "o", "markersize": 3.2}
+    looks = {"titles": [title], "cautions": columns.cautions, "panels": 2.8, "legend": {"markerscale": 2}}
+    with canvas(COLUMN, 3.4, **looks) as (axes,):
+        front_line = Cloud("Pareto front", time[front], memory[front], front_look)
+        lines = [(columns.capacity, 1.0 / GIB, "y")] if columns.capacity else []
+        labels = f"step time ({units})", "peak memory (GiB)"
+        draw_designs(axes, clouds, front_line, labels, distances, capacities=lines)
+    return axes.get_figure(root=True)
 
 
 def _subsample(indices: np.ndarray, most: int) -> np.ndarray:

@@ -6,23 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.views.plot.style import COLUMN, freeze_layout, legend_below, new_figure, series, set_title, style
+from dse.views.plot.style import COLUMN, POSTTRAINING_PARTS, THIN, canvas, series, stack_bars
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-#: Height of a panel in inches; parts of a bar and their colours.
+#: Height of a panel in inches.
 _HEIGHT = 2.4
-_COLOURS = {
-    "rollout": "#0e306e",
-    "reward": "#594c70",
-    "log_probs": "#1476de",
-    "critic": "#a6905e",
-    "training": "#c94804",
-    "weights": "#7d35a2",
-    "switch": "#076344",
-}
 
 
 def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
@@ -35,40 +26,27 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
     Returns:
         The figure; what a bar lacks to its step time is idle.
     """
-    with style():
-        figure = new_figure(width=COLUMN, height=2 * _HEIGHT)
-        top, below = figure.subplots(2, 1)
-        bars = [
-            (str(mode), pool)
-            for mode in best.mode.values
-            for pool in (("",) if mode == "colocated" else ("rollout", "trainer"))
-        ]
-        bar_starts = np.zeros(len(bars))
-        for part, colour in _COLOURS.items():
-            values = np.array([_part_seconds(best, mode, pool, part) for mode, pool in bars])
-            if values.any():
-                top.barh(range(len(bars)), values, left=bar_starts, color=colour, label=part.replace("_", "-"))
-                bar_starts += values
+    bars = [
+        (str(mode), pool)
+        for mode in best.mode.values
+        for pool in (("",) if mode == "colocated" else ("rollout", "trainer"))
+    ]
+    lengths = {
+        part: np.array([_part_seconds(best, mode, pool, part) for mode, pool in bars]) for part in POSTTRAINING_PARTS
+    }
+    titles = [str(splits.attrs["title"])]
+    with canvas(COLUMN, 2 * _HEIGHT, (2, 1), titles=titles, panels=2 * _HEIGHT, legend={}) as (top, below):
+        parts = {look.label: (lengths[part], look.colour) for part, look in POSTTRAINING_PARTS.items()}
+        stack_bars(top, range(len(bars)), {label: part for label, part in parts.items() if part[0].any()}, 0.8)
         top.set_yticks(range(len(bars)), [f"{mode} {pool}".strip() for mode, pool in bars])
         top.invert_yaxis()
         top.set(xlabel="seconds of a step")
         modes = [str(mode) for mode in dict.fromkeys(splits.mode.values)]
         for mode, line_style in series(modes).items():
             mode_splits = splits.isel(point=np.flatnonzero(splits.mode.values == mode))
-            below.plot(
-                mode_splits.training_devices,
-                mode_splits.step_time,
-                label=mode,
-                markersize=3.2,
-                linewidth=1.3,
-                **line_style,
-            )
+            below.plot(mode_splits.training_devices, mode_splits.step_time, label=mode, **THIN, **line_style)
         below.set(xlabel="devices of the trainer", ylabel="step time, s", ylim=(0.0, None))
-        (bars_of, parts), (lines, names) = (axes.get_legend_handles_labels() for axes in (top, below))
-        legend_below(figure, [*bars_of, *lines], [*parts, *names])
-        set_title(figure, str(splits.attrs["title"]))
-        freeze_layout(figure, 2 * _HEIGHT)
-    return figure
+    return top.get_figure(root=True)
 
 
 def _part_seconds(best: xr.Dataset, mode: str, pool: str, part: str) -> float:

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,13 +21,9 @@ from dse.views.words import LETTERS
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.legend import Legend
-    from matplotlib.typing import RcKeyType
-
-#: Hatches distinguish in grey what colours alone do not: messages, those of experts, memory traffic of the optimiser,
-#: recompute, and unknown parts.
-_MESSAGES, _EXCHANGE, _UPDATE, _RECOMPUTE, _UNKNOWN = "/////", "-----", ".....", "\\\\\\\\\\", "xxxxx"
 
 
 class PlottedPart(NamedTuple):
@@ -42,40 +39,14 @@ class PlottedPart(NamedTuple):
         return {"facecolor": self.colour, "hatch": self.hatch, "edgecolor": "white", "linewidth": 0.0}
 
 
-#: Part of the step time → its style. All pairs differ for readers without red or green cones, and in grey, and all have
-#: a contrast of at least 3 against white (tests/unit/views/test_colours.py).
-PARTS = {
-    "forward": PlottedPart("forward", "#0e306e"),
-    "backward": PlottedPart("backward", "#1476de"),
-    "recompute": PlottedPart("recompute", "#589abc", _RECOMPUTE),
-    "embedding_and_head": PlottedPart("embedding and head", "#594c70"),
-    "host": PlottedPart("host launches", "#0f100e"),
-    "tensor_parallel": PlottedPart("tensor parallel", "#c94804", _MESSAGES),
-    "expert_parallel": PlottedPart("expert parallel", "#f04890", _EXCHANGE),
-    "context_parallel": PlottedPart("context parallel", "#5a2a00", _MESSAGES),
-    "pipeline_parallel": PlottedPart("pipeline messages", "#d27f02", _MESSAGES),
-    "bubble": PlottedPart("pipeline bubble", "#a6905e"),
-    "data_parallel": PlottedPart("data parallel", "#7d35a2", _MESSAGES),
-    "optimizer": PlottedPart("optimizer", "#076344", _UPDATE),
-    "offload": PlottedPart("offload", "#6f784e", _UPDATE),
-}
+#: Looks as data: parts and bounds by figure, settings of matplotlib.
+_LOOKS = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
 
-#: Part of the time per output token → its style; the host's is the same as for steps.
-SERVING_PARTS = {
-    "matrix": PlottedPart("matrices", "#0e306e"),
-    "attention": PlottedPart("attention", "#1476de"),
-    "communication": PlottedPart("messages", "#c94804", _MESSAGES),
-    "prefill": PlottedPart("prompts of others", "#a6905e"),
-}
-
-#: Bound of the step time → its style.
-BOUNDS = {
-    "bound_by_compute": PlottedPart("bound by compute", "#0e306e"),
-    "bound_by_memory": PlottedPart("bound by device memory", "#076344"),
-    "bound_by_die_links": PlottedPart("bound by links between dies", "#589abc", "xx"),
-    "bound_by_network": PlottedPart("bound by the network", "#c94804"),
-    "bound_by_rest": PlottedPart("other", "#a6905e"),
-}
+#: Name of a part → its style: of the step time, of the time per output token, of bounds, of a step of post-training.
+PARTS, SERVING_PARTS, BOUNDS, POSTTRAINING_PARTS = (
+    {name: PlottedPart(**look) for name, look in _LOOKS[figure].items()}
+    for figure in ("step_time", "token_time", "bounds", "posttraining")
+)
 
 #: Colours of unknown parts, of text, of the background, and of Pareto fronts.
 OTHER, INK, PALE, FRONT = "#6d7270", "#1a1a1a", "#747474", "#c8440a"
@@ -94,39 +65,13 @@ HEADINGS = {
 }
 
 #: Inches of a column and of a two-column page of a paper; size of all text in points.
-COLUMN, PAGE, SIZE = 3.4, 7.0, 8.0
+COLUMN, PAGE, SIZE = 3.4, 7.0, _LOOKS["matplotlib"]["font.size"]
+
+#: Size of markers and lines of a curve.
+THIN = {"markersize": 3.2, "linewidth": 1.3}
 
 #: Endings of figure files: for screens, for pages, for papers.
 ENDINGS = (".png", ".svg", ".pdf")
-
-_STYLE: dict[RcKeyType, Any] = {
-    "font.family": "sans-serif",
-    "font.size": SIZE,
-    **dict.fromkeys(
-        (
-            "axes.titlesize",
-            "axes.labelsize",
-            "xtick.labelsize",
-            "ytick.labelsize",
-            "legend.fontsize",
-            "legend.title_fontsize",
-            "figure.titlesize",
-        ),
-        SIZE,
-    ),
-    # Titles and names are user text: $ and _ are literal.
-    "text.parse_math": False,
-    "text.usetex": False,
-    "axes.formatter.use_mathtext": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "axes.edgecolor": "#444444",
-    "hatch.linewidth": 0.6,
-    "legend.frameon": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "dse",
-}
 
 #: Letters per inch of text at this size: usual texts, and narrow letters.
 _LETTERS_AN_INCH, _MOST_LETTERS_AN_INCH = 14, 24
@@ -155,7 +100,7 @@ def part(name: str) -> PlottedPart:
     Args:
         name: of a part or bound, as in the names of metrics; unknown ones are grey.
     """
-    return (SERVING_PARTS | PARTS | BOUNDS).get(name) or PlottedPart(name.replace("_", " "), OTHER, _UNKNOWN)
+    return (SERVING_PARTS | PARTS | BOUNDS).get(name) or PlottedPart(name.replace("_", " "), OTHER, "xxxxx")
 
 
 def heading(name: str) -> str:
@@ -187,7 +132,7 @@ def style() -> contextlib.AbstractContextManager[None]:
     """Return the context manager with the style, for drawing and writing."""
     import matplotlib
 
-    return matplotlib.rc_context(_STYLE)
+    return matplotlib.rc_context(_LOOKS["matplotlib"])
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -203,6 +148,64 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
+
+
+@contextlib.contextmanager
+def canvas(
+    width: float,
+    height: float,
+    shape: tuple[int, int] = (1, 1),
+    *,
+    titles: Iterable[str] = (),
+    cautions: Iterable[str] = (),
+    panels: float | Callable[[list[Axes]], float] | None = None,
+    legend: Mapping[str, Any] | None = None,
+    **grid: Any,
+) -> Iterator[list[Axes]]:
+    """Yield the panels of a new figure to draw on; then add legend, title and small print, and freeze the layout.
+
+    Args:
+        width: inches.
+        height: inches.
+        shape: rows and columns of panels.
+        titles: texts of the title, a line or more each.
+        cautions: texts of the small print.
+        panels: inches of height of the panels and their labels, or a function of the panels that returns them.
+        legend: options of :func:`legend_below`, each label once; None for no legend.
+        grid: options of ``figure.subplots``.
+    """
+    with style():
+        figure = new_figure(width, height)
+        axes: list[Axes] = list(figure.subplots(*shape, squeeze=False, **grid).ravel())
+        yield axes
+        if legend is not None:
+            handles: dict[str, Any] = {}
+            for panel in axes:
+                for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+                    handles.setdefault(label, handle)
+            legend_below(figure, list(handles.values()), list(handles), **legend)
+        set_title(figure, *titles)
+        small_print(figure, cautions)
+        freeze_layout(figure, panels(axes) if callable(panels) else panels)
+
+
+def stack_bars(
+    axes: Axes, positions: Sized, parts: Mapping[str, tuple[np.ndarray, PlottedPart | str | None]], height: float
+) -> None:
+    """Draw horizontal bars of parts, one after the other.
+
+    Args:
+        axes: the panel.
+        positions: of the bars.
+        parts: label → its length in each bar, and its style or colour; None for a part that only takes its place.
+        height: of a bar.
+    """
+    starts = np.zeros(len(positions))
+    for label, (lengths, look) in parts.items():
+        if look is not None:
+            fill = {"color": look} if isinstance(look, str) else look.fill
+            axes.barh(positions, lengths, left=starts, height=height, label=label, **fill)
+        starts = starts + lengths
 
 
 def set_title(figure: Figure, *texts: str) -> None:
@@ -368,10 +371,9 @@ def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     >>> series(["h100", "b200"])["b200"]["marker"]
     '^'
     """
-    colours = zip(names, shades(len(names)), strict=True)
     return {
         name: {"color": colour, "linestyle": dash(place), "marker": marker(place)}
-        for place, (name, colour) in enumerate(colours)
+        for place, (name, colour) in enumerate(zip(names, shades(len(names)), strict=True))
     }
 
 

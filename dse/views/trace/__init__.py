@@ -1,6 +1,10 @@
 """Event-driven schedule of a training step: order of passes per stage, timeline, and Chrome trace.
 
 Plain Python for one design, separate from the model, whose closed forms are tested against it.
+
+Start with ``orders.py`` (which device runs which pass, and which pass sends to which), then ``timeline.py`` (starts and
+ends of an order), ``step.py`` (both for a design); ``kernels.py`` fills the passes of one device with the operators and
+messages of ``ledger.py``, ``perfetto.py`` and the writers of :mod:`dse.lab.exchange` read them.
 """
 
 from __future__ import annotations

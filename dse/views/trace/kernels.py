@@ -6,7 +6,7 @@ that hides it, and lets compute wait for what is exposed of it. Sums are those o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from dse.types import Design, Dimension, OperatorKind, Scope, Window
@@ -21,7 +21,7 @@ from dse.views.trace.ledger import (
     StepLedger,
     step_ledger,
 )
-from dse.views.trace.orders import PassKind, Task
+from dse.views.trace.orders import PassKind, Task, receiver_of, source_of
 from dse.views.trace.step import ScheduledStep, schedule_step
 from dse.views.trace.timeline import Event
 
@@ -121,6 +121,7 @@ class _Device:
         self.copies = max(m.offload_weights, m.offload_activations, m.offload_optimizer) > 0.0
         self.stream_end: dict[int, float] = {}
         self.passes: dict[Task, list[_PassKernel]] = {}
+        self.boundary = next((m for m in ledger.messages if m.scope is Scope.stage_boundary), None)
 
     def kernels(self) -> Iterator[TraceKernel]:
         """Yield all kernels and messages of the device in the step, not in order of time."""
@@ -149,20 +150,14 @@ class _Device:
         self, label: str, stream: int, start: float, end: float, micro_batch: int = -1, peer: int = 0
     ) -> TraceKernel:
         """Return a wait from ``start`` to ``end`` (s) as a kernel, with the message where a ``peer`` sends one."""
-        message = next((m for m in self.ledger.messages if m.scope is Scope.stage_boundary), None)
-        return TraceKernel(
-            label, "wait", "", stream, start, end - start, micro_batch, None, message if peer else None, peer
-        )
+        message = self.boundary if peer else None
+        return TraceKernel(label, "wait", "", stream, start, end - start, micro_batch, None, message, peer)
 
     def _input_source(self, event: Event) -> tuple[int, int]:
         """Return (stages from here to the source of a slot's input, number of its message), zeros for none."""
         for task in event.slot:
-            is_backward = task.kind is not PassKind.forward
-            chunk = task.chunk + (1 if is_backward else -1)
-            if task.kind is PassKind.weight_gradient or not 0 <= chunk < self.step.plan.chunks:
-                continue
-            source = task._replace(chunk=chunk)
-            if stage_offset := self.step.plan.place(source) - self.stage:
+            source = source_of(task, self.step.plan.chunks)
+            if source and (stage_offset := self.step.plan.place(source) - self.stage):
                 return stage_offset, self._message_number(source)
         return 0, 0
 
@@ -173,28 +168,24 @@ class _Device:
 
     def _sent_messages(self, event: Event) -> Iterator[TraceKernel]:
         """Yield the messages of a slot to other stages, a stream's one after the other."""
-        message = next((m for m in self.ledger.messages if m.scope is Scope.stage_boundary), None)
-        for task in event.slot if message and self.step.message else ():
-            is_forward = task.kind is PassKind.forward
-            chunk = task.chunk + (1 if is_forward else -1)
-            if task.kind is PassKind.weight_gradient or not 0 <= chunk < self.step.plan.chunks:
-                continue
-            if stage_offset := self.step.plan.place(task._replace(chunk=chunk)) - self.stage:
-                stream = OUTPUTS if is_forward else GRADIENTS
+        seconds = self.step.message
+        for task in event.slot if self.boundary and seconds else ():
+            receiver = receiver_of(task, self.step.plan.chunks)
+            if receiver and (stage_offset := self.step.plan.place(receiver) - self.stage):
+                stream = OUTPUTS if task.kind is PassKind.forward else GRADIENTS
                 start = max(event.end, self.stream_end.get(stream, 0.0))
-                self.stream_end[stream] = start + self.step.message
+                self.stream_end[stream] = start + seconds
                 yield TraceKernel(
                     "stage_output",
                     "message",
                     "",
                     stream,
                     start,
-                    self.step.message,
+                    seconds,
                     task.micro_batch,
-                    None,
-                    message,
-                    stage_offset,
-                    self._message_number(task),
+                    message=self.boundary,
+                    peer=stage_offset,
+                    number=self._message_number(task),
                 )
 
     # Passes
@@ -205,9 +196,8 @@ class _Device:
         slot_seconds = event.end - start
         nominal_seconds = sum(part.exposed if part.kernel.message else part.kernel.seconds for part, _ in parts)
         excess_seconds = slot_seconds - nominal_seconds
-        scale = (
-            slot_seconds / nominal_seconds if nominal_seconds and (excess_seconds < _ROUNDING * slot_seconds) else 1.0
-        )
+        is_stretched = nominal_seconds and excess_seconds < _ROUNDING * slot_seconds
+        scale = slot_seconds / nominal_seconds if is_stretched else 1.0
         gap_seconds = 0.0 if scale != 1.0 or self.copies else excess_seconds / max(len(parts), 1)
         excess_wait = 0.0  # waited longer for messages in a row, for which later ones are waited for less
         for (kernel, exposed), micro_batch in parts:
@@ -215,10 +205,8 @@ class _Device:
                 yield kernel._replace(start=start, seconds=scale * kernel.seconds, micro_batch=micro_batch)
                 start += scale * kernel.seconds
             else:
-                seconds, wait_seconds = (
-                    max(scale * kernel.seconds, scale * exposed),
-                    max(scale * exposed - excess_wait, 0.0),
-                )
+                seconds = max(scale * kernel.seconds, scale * exposed)
+                wait_seconds = max(scale * exposed - excess_wait, 0.0)
                 begin = max(start + wait_seconds - seconds, self.stream_end.get(kernel.stream, 0.0), event.start)
                 self.stream_end[kernel.stream] = begin + seconds
                 yield kernel._replace(start=begin, seconds=seconds, micro_batch=micro_batch)
@@ -239,82 +227,70 @@ class _Device:
 
     def _build_pass(self, task: Task) -> Iterator[_PassKernel]:
         """Yield kernels and messages of a pass in order, without start times."""
-        count, micro_batch = round(self.step.layers[task.chunk]), task.micro_batch
+        count = round(self.step.layers[task.chunk])
         is_first, is_last = task.chunk == 0, task.chunk == self.step.plan.chunks - 1
         dense = min(self.dense, count) if is_first else 0
         sections = ["first layer" if i < dense else "layer" for i in range(count)]
+        ends = ["embedding"] * is_first, ["head"] * is_last
         if task.kind is PassKind.forward:
-            yield from self._forward("embedding", micro_batch) if is_first else ()
-            for section in sections:
-                yield from self._forward(section, micro_batch)
-            yield from self._forward("head", micro_batch) if is_last else ()
+            for section in [*ends[0], *sections, *ends[1]]:
+                yield from self._forward(section)
             return
         kinds = {PassKind.input_gradient: (INPUT_GRADIENT,), PassKind.weight_gradient: (WEIGHT_GRADIENT,)}
         passes = kinds.get(task.kind, (INPUT_GRADIENT, WEIGHT_GRADIENT))
-        yield from self._backward("head", micro_batch, passes, 0.0) if is_last else ()
-        for i in reversed(range(count)):
-            recompute_share = min(max(self.ledger.full_recompute_share * count - i, 0.0), 1.0)
-            yield from self._backward(sections[i], micro_batch, passes, recompute_share)
-        yield from self._backward("embedding", micro_batch, passes, 0.0) if is_first else ()
-
-    def _forward(
-        self, section: str, micro_batch: int, share: float = 1.0, of_pass: str = FORWARD
-    ) -> Iterator[_PassKernel]:
-        """Yield kernels and messages of a forward over one section, of which ``share`` is executed."""
-        kernels = [
-            self._operator_kernel(operator, 0, micro_batch, share, of_pass)
-            for operator in self.ledger.section_operators(section)
+        layers = [
+            (sections[i], min(max(self.ledger.full_recompute_share * count - i, 0.0), 1.0))
+            for i in reversed(range(count))
         ]
-        if "layer" in section and self.ledger.small_kernel_seconds:
-            kernels.append(self._small_kernels(micro_batch, share, of_pass))
-        yield from _interleave(
-            [part for part in kernels if part], self._section_messages(section, micro_batch, True, share, of_pass)
-        )
+        for section, recompute_share in [*((end, 0.0) for end in ends[1]), *layers, *((end, 0.0) for end in ends[0])]:
+            yield from self._backward(section, passes, recompute_share)
 
-    def _backward(
-        self, section: str, micro_batch: int, passes: tuple[str, ...], recompute_share: float
-    ) -> Iterator[_PassKernel]:
+    def _forward(self, section: str, share: float = 1.0, of_pass: str = FORWARD) -> Iterator[_PassKernel]:
+        """Yield kernels and messages of a forward over one section, of which ``share`` is executed."""
+        operators = self.ledger.section_operators(section)
+        kernels = [*self._operator_kernels((operator, 0, share, of_pass) for operator in operators)]
+        if "layer" in section:
+            kernels += self._small_kernels(share, of_pass)
+        yield from _interleave(kernels, self._section_messages(section, True, share, of_pass))
+
+    def _backward(self, section: str, passes: tuple[str, ...], recompute_share: float) -> Iterator[_PassKernel]:
         """Yield kernels and messages of a backward over one section, with the share that is recomputed."""
         in_layer, inputs = "layer" in section, INPUT_GRADIENT in passes
-        kernels: list[_PassKernel | None] = []
+        operators = self.ledger.section_operators(section)
+        kernels: list[_PassKernel] = []
         if in_layer and inputs and recompute_share:
-            yield from self._forward(section, micro_batch, recompute_share, RECOMPUTE)
+            yield from self._forward(section, recompute_share, RECOMPUTE)
         elif in_layer and inputs:
-            kernels += [
-                self._operator_kernel(operator, 0, micro_batch, operator.repeated, RECOMPUTE)
-                for operator in self.ledger.section_operators(section)
-                if operator.repeated
-            ]
-            if self.ledger.small_kernel_seconds and self.ledger.small_kernel_repeats:
-                kernels.append(self._small_kernels(micro_batch, self.ledger.small_kernel_repeats, RECOMPUTE))
-        for operator in reversed(self.ledger.section_operators(section)):
-            kernels += [self._operator_kernel(operator, PASSES.index(name), micro_batch, 1.0, name) for name in passes]
-        if in_layer and inputs and self.ledger.small_kernel_seconds:
-            kernels.append(self._small_kernels(micro_batch, 2.0 * self.trained, INPUT_GRADIENT))
-        messages = list(self._section_messages(section, micro_batch, False, 1.0, INPUT_GRADIENT)) if inputs else []
-        if in_layer and inputs and not recompute_share:
-            messages += self._section_messages(section, micro_batch, True, None, RECOMPUTE)
-        yield from _interleave([part for part in kernels if part], iter(messages))
-
-    def _operator_kernel(
-        self, operator: OperatorKernels, pass_index: int, micro_batch: int, share: float, of_pass: str
-    ) -> _PassKernel | None:
-        """Return the kernel of a pass of an operator, ``share`` of its time; None where it has none."""
-        work = operator.kernels[pass_index]
-        if work is None or not share:
-            return None
-        family = family_of(operator)
-        return _PassKernel(
-            TraceKernel(operator.name, family, of_pass, COMPUTE, 0.0, share * work.seconds, micro_batch, work)
+            kernels += self._operator_kernels((operator, 0, operator.repeated, RECOMPUTE) for operator in operators)
+            if self.ledger.small_kernel_repeats:
+                kernels += self._small_kernels(self.ledger.small_kernel_repeats, RECOMPUTE)
+        kernels += self._operator_kernels(
+            (operator, PASSES.index(name), 1.0, name) for operator in reversed(operators) for name in passes
         )
+        if in_layer and inputs:
+            kernels += self._small_kernels(2.0 * self.trained, INPUT_GRADIENT)
+        messages = list(self._section_messages(section, False, 1.0, INPUT_GRADIENT)) if inputs else []
+        if in_layer and inputs and not recompute_share:
+            messages += self._section_messages(section, True, None, RECOMPUTE)
+        yield from _interleave(kernels, iter(messages))
 
-    def _small_kernels(self, micro_batch: int, share: float, of_pass: str) -> _PassKernel:
-        """Return the small kernels of a layer as one kernel, of ``share`` of a forward's time."""
+    @staticmethod
+    def _operator_kernels(executions: Iterable[tuple[OperatorKernels, int, float, str]]) -> Iterator[_PassKernel]:
+        """Yield the kernels of (operator, index of its pass, share of its time, name of the pass) that have any."""
+        for operator, pass_index, share, of_pass in executions:
+            work = operator.kernels[pass_index]
+            if work is not None and share:
+                family, seconds = family_of(operator), share * work.seconds
+                yield _PassKernel(TraceKernel(operator.name, family, of_pass, COMPUTE, 0.0, seconds, shape=work))
+
+    def _small_kernels(self, share: float, of_pass: str) -> list[_PassKernel]:
+        """Return the small kernels of a layer as one kernel, of ``share`` of a forward's time; none without any."""
         seconds = share * self.ledger.small_kernel_seconds
-        return _PassKernel(TraceKernel("small kernels", "elementwise", of_pass, COMPUTE, 0.0, seconds, micro_batch))
+        kernel = TraceKernel("small kernels", "elementwise", of_pass, COMPUTE, 0.0, seconds)
+        return [_PassKernel(kernel)] if self.ledger.small_kernel_seconds else []
 
     def _section_messages(
-        self, section: str, micro_batch: int, is_forward: bool, share: float | None, of_pass: str
+        self, section: str, is_forward: bool, share: float | None, of_pass: str
     ) -> Iterator[_PassKernel]:
         """Yield the messages of a section, of which ``share`` is executed (None: as often as they are repeated)."""
         scopes = {"embedding": (Scope.embedding,), "head": (Scope.head,), "first layer": (Scope.layer,)}
@@ -330,21 +306,11 @@ class _Device:
                 continue
             count = max(round(m.number), 1)
             seconds = executions * m.seconds / count
-            exposed_seconds = seconds * (
-                self._exposed_share(m, is_forward and of_pass != RECOMPUTE) if in_layer else 1.0
-            )
-            kernel = TraceKernel(
-                m.name,
-                "message",
-                of_pass,
-                STREAMS[m.dimension],
-                0.0,
-                max(seconds, exposed_seconds),
-                micro_batch,
-                None,
-                m,
-            )
-            yield from (_PassKernel(kernel, exposed_seconds) for _ in range(count))
+            exposed_share = self._exposed_share(m, is_forward and of_pass != RECOMPUTE) if in_layer else 1.0
+            exposed = seconds * exposed_share
+            stream, longest = STREAMS[m.dimension], max(seconds, exposed)
+            kernel = TraceKernel(m.name, "message", of_pass, stream, 0.0, longest, message=m)
+            yield from (_PassKernel(kernel, exposed) for _ in range(count))
 
     def _exposed_share(self, message: MessageTimes, is_forward: bool) -> float:
         """Return exposed over wire seconds of a layer's messages of a dimension in a pass, 0 without any."""

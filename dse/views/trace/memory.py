@@ -75,7 +75,7 @@ def _changes(step: ScheduledStep, device: int) -> Iterator[tuple[float, int, flo
         for task in event.slot:
             if task.kind is PassKind.forward:
                 yield event.start, 1, step.layers[task.chunk]
-            elif task.kind in (PassKind.backward, PassKind.weight_gradient):
+            elif task.frees_activations:
                 yield event.end, -1, -step.layers[task.chunk]
 
 

@@ -25,6 +25,27 @@ class Task(NamedTuple):
     micro_batch: int
     chunk: int
 
+    @property
+    def frees_activations(self) -> bool:
+        """True for the last pass that reads the activations of its chunk."""
+        return self.kind in (PassKind.backward, PassKind.weight_gradient)
+
+
+def source_of(task: Task, chunks: int) -> Task | None:
+    """Return the pass whose output a pass waits for, None for the first chunk's forward; ``chunks`` of the model."""
+    kind, micro_batch, chunk = task
+    if kind is PassKind.forward:
+        return Task(kind, micro_batch, chunk - 1) if chunk else None
+    if kind is PassKind.weight_gradient:
+        return Task(PassKind.input_gradient, micro_batch, chunk)
+    return Task(kind, micro_batch, chunk + 1) if chunk + 1 < chunks else Task(PassKind.forward, micro_batch, chunk)
+
+
+def receiver_of(task: Task, chunks: int) -> Task | None:
+    """Return the pass of the next chunk that takes the output of a pass, None at the model's ends."""
+    chunk = task.chunk + (1 if task.kind is PassKind.forward else -1)
+    return None if task.kind is PassKind.weight_gradient or not 0 <= chunk < chunks else task._replace(chunk=chunk)
+
 
 #: Work of a device at one time: a pass, or a forward and a backward in parallel.
 Slot = tuple[Task, ...]

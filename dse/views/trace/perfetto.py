@@ -14,7 +14,7 @@ from typing import Any
 from dse.io import chrome_trace
 from dse.io.chrome_trace import MICROSECONDS
 from dse.views.trace.memory import CHANGING, MemoryUse
-from dse.views.trace.orders import PassKind, Task
+from dse.views.trace.orders import PassKind, Task, receiver_of
 from dse.views.trace.step import MESSAGES, ScheduledStep
 from dse.views.trace.timeline import Event
 
@@ -104,19 +104,10 @@ def _slot_events(event: Event, step: ScheduledStep) -> Iterator[dict[str, Any]]:
     if event.received:
         yield _complete_event("wait for message", event.device, _INPUTS, event.start, event.received)
     name = " | ".join(f"{task.kind} {task.micro_batch}" for task in slot)
-    passes = [
-        dict(zip(("pass", "micro_batch", "chunk", "layers"), (*task, step.layers[task.chunk]), strict=True))
-        for task in slot
-    ]
-    yield _complete_event(
-        name,
-        event.device,
-        _COMPUTE,
-        start,
-        event.end - start,
-        cname=_COLOURS[slot[-1].kind],
-        args={"passes": passes} if len(slot) > 1 else passes[0],
-    )
+    keys = ("pass", "micro_batch", "chunk", "layers")
+    passes = [dict(zip(keys, (*task, step.layers[task.chunk]), strict=True)) for task in slot]
+    extra = {"cname": _COLOURS[slot[-1].kind], "args": {"passes": passes} if len(slot) > 1 else passes[0]}
+    yield _complete_event(name, event.device, _COMPUTE, start, event.end - start, **extra)
     yield from _message_events(event, step)
 
 
@@ -153,11 +144,8 @@ def _exposed_seconds(task: Task, seconds: tuple[float, float], step: ScheduledSt
 
 def _is_sent(task: Task, device: int, step: ScheduledStep) -> bool:
     """Return True if the output of a pass goes to another device."""
-    if task.kind is PassKind.weight_gradient:
-        return False
-    next_chunk = task.chunk + (1 if task.kind is PassKind.forward else -1)
-    next_device = step.plan.place(task._replace(chunk=next_chunk)) if 0 <= next_chunk < step.plan.chunks else device
-    return next_device != device
+    receiver = receiver_of(task, step.plan.chunks)
+    return receiver is not None and step.plan.place(receiver) != device
 
 
 def _end_events(step: ScheduledStep, devices: Iterable[int]) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dse.errors import InputError
-from dse.views.trace.orders import PassKind, PipelineOrders, Slot, Task
+from dse.views.trace.orders import PassKind, PipelineOrders, Slot, Task, receiver_of, source_of
 
 #: Gaps and overlaps below this share of the time are rounding errors.
 _ROUNDING = 1e-12
@@ -68,13 +68,10 @@ class Timeline(NamedTuple):
         """Return the peak number of chunks of activations on a device, or the peak sum of ``sizes`` by chunk."""
         size_in_flight = peak_size = 0.0
         for event in (e for e in self.events if e.device == device):
-            for task in event.slot:
-                size = 1.0 if sizes is None else sizes[task.chunk]
-                size_in_flight += size if task.kind is PassKind.forward else 0.0
+            size_by_task = {task: 1.0 if sizes is None else sizes[task.chunk] for task in event.slot}
+            size_in_flight += sum(size for task, size in size_by_task.items() if task.kind is PassKind.forward)
             peak_size = max(peak_size, size_in_flight)
-            for task in event.slot:
-                size = 1.0 if sizes is None else sizes[task.chunk]
-                size_in_flight -= size if task.kind in (PassKind.backward, PassKind.weight_gradient) else 0.0
+            size_in_flight -= sum(size for task, size in size_by_task.items() if task.frees_activations)
         return peak_size
 
     def critical_path(self, chunks: int) -> list[Event]:
@@ -90,7 +87,7 @@ class Timeline(NamedTuple):
         last: dict[int, int] = {}
         outputs: dict[tuple[bool, int, int], int] = {}
         for event_index, event in enumerate(self.events):
-            inputs = [_input(task, chunks) for task in event.slot]
+            inputs = [source_of(task, chunks) for task in event.slot]
             sources = [last[event.device]] if event.device in last else []
             sources += [outputs[_output(task)] for task in inputs if task is not None and _output(task) in outputs]
             predecessors.append(max(sources, key=lambda source: self.events[source].end, default=None))
@@ -187,7 +184,7 @@ class _TimelineRun:
         """Return (s when the inputs of a slot arrive, None if unknown; how many come from other devices)."""
         latest, message_count = 0.0, 0
         for task in slot:
-            source = _input(task, self.plan.chunks)
+            source = source_of(task, self.plan.chunks)
             if source is None:
                 continue
             if _output(source) not in self.output_times:
@@ -204,34 +201,18 @@ class _TimelineRun:
         self.free_from[device] = end
         self.events.append(Event(device, slot, now, end, received))
         for task in slot:
-            frees_activations = task.kind in (PassKind.backward, PassKind.weight_gradient)
-            self.chunks_in_flight[device] += (task.kind is PassKind.forward) - frees_activations
+            self.chunks_in_flight[device] += (task.kind is PassKind.forward) - task.frees_activations
             if task.kind is PassKind.weight_gradient:
                 continue
             self.output_times[_output(task)] = end
             if task.kind is PassKind.input_gradient and self.plan.defers:
                 self.deferred[device].append(task._replace(kind=PassKind.weight_gradient))
-            self._wake_next(task, device, end)
+            if receiver := receiver_of(task, self.plan.chunks):  # is woken when the output arrives
+                next_device = self.plan.place(receiver)
+                heapq.heappush(self.wakes, (end + (next_device != device) * self.durations.latency, 0, next_device))
         heapq.heappush(self.wakes, (end, 0, device))
-
-    def _wake_next(self, task: Task, device: int, end: float) -> None:
-        """Wake the device of the next pass when the output of a pass arrives; a pass at the model's end has none."""
-        chunk = task.chunk + (1 if task.kind is PassKind.forward else -1)
-        if 0 <= chunk < self.plan.chunks:
-            next_device = self.plan.place(Task(task.kind, task.micro_batch, chunk))
-            heapq.heappush(self.wakes, (end + (next_device != device) * self.durations.latency, 0, next_device))
 
 
 def _output(task: Task) -> tuple[bool, int, int]:
     """Return the key of the output of a pass: (whether activations, micro-batch, chunk)."""
     return task.kind is PassKind.forward, task.micro_batch, task.chunk
-
-
-def _input(task: Task, chunks: int) -> Task | None:
-    """Return the pass whose output a pass waits for, None for the first chunk's forward."""
-    kind, micro_batch, chunk = task
-    if kind is PassKind.forward:
-        return Task(kind, micro_batch, chunk - 1) if chunk else None
-    if kind is PassKind.weight_gradient:
-        return Task(PassKind.input_gradient, micro_batch, chunk)
-    return Task(kind, micro_batch, chunk + 1) if chunk + 1 < chunks else Task(PassKind.forward, micro_batch, chunk)

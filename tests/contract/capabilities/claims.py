@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from dse.cli import app
 from dse.errors import InputError
 from dse.reports import Report, Table
+from dse.reports.registry import capabilities
 from dse.reports.tables import Style
 from dse.reports.terminal import plain_text
 
@@ -27,6 +28,10 @@ def assert_renderers_agree(report: Report, *words: object) -> None:
     ended = run(*words, "--json")
     assert ended.exit_code == report.status, ended.output
     assert report.to_dict() == json.loads(ended.stdout)
+    declared = next(
+        (made.details for name, made in capabilities().items() if " ".join(map(str, words)).startswith(name)), None
+    )
+    assert declared is None or {*report.details} <= {*declared}
     page = html.unescape(report._repr_html_())
     for section in report.sections:
         cells = [cell for row in section.cells() for cell in row] if isinstance(section, Table) else []

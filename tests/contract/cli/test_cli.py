@@ -168,7 +168,7 @@ def test_commas_within_a_value_are_its_own(tmp_path):
     assert split_setting("precision=fp8, delayed", "--set") == ("precision", "fp8, delayed")
     assert split_setting("memory.bandwidth = 6,5 TB/s", "--set") == ("memory.bandwidth", "6,5 TB/s")
     cells = ["note=run 3, tp=2 of two", "framework=vLLM 0.6, commit=abc"]
-    assert RunCells(None, None, None, None, cells).cells() == dict(one.split("=", 1) for one in cells)
+    assert RunCells(settings=cells).cells() == dict(one.split("=", 1) for one in cells)
     file = tmp_path / "run=3.log"
     file.touch()
     check_one_per_option("dse validate", ["--profile", "--set", "tp=8", str(file)], ["--set"])

@@ -9,7 +9,8 @@ import pytest
 import dse
 from dse.errors import InputError
 from dse.fleet import RunDemand, ServiceDemand, plan_run, provision, worker_settings
-from dse.fleet.settings import PlanProgress
+from dse.fleet.planning import PlanProgress
+from dse.fleet.runs import batch_tokens
 
 DAY = 86400.0
 SERVICE = ServiceDemand("llama-3-8b", ("h100", "mi300x"), 20.0, 1000.0, 200.0, 1.0, 0.03, 4)
@@ -40,10 +41,10 @@ def test_settings_are_of_every_worker():
 def test_settings_take_the_place_of_what_is_listed():
     assert {fleet.workers[0].degrees["tp"] for fleet in provision(SERVICE._replace(settings={"tp": 2})).fleets} == {2}
     plan = plan_run(RUN._replace(settings={"recompute": "full", "micro_batch": 2, "pp": 2}))
-    (cluster,) = plan.clusters
+    (cluster,) = plan.fleets
     fixed = {"recompute": "full", "micro_batch": 2, "pp": 2}
     assert {name: cluster.mapping[name] for name in fixed} == fixed
-    assert plan.batch_tokens == plan_run(RUN._replace(settings={"seq_len": 4096})).batch_tokens * 2
+    assert batch_tokens(plan.demand) == 2 * batch_tokens(plan_run(RUN._replace(settings={"seq_len": 4096})).demand)
 
 
 def test_a_setting_of_the_chip_holds_for_every_candidate():
@@ -57,7 +58,7 @@ def test_a_stack_is_of_every_candidate_that_it_exists_for():
     plan = provision(SERVICE._replace(software="TensorRT-LLM"))
     assert {fleet.software for fleet in plan.fleets} == {"tensorrt-llm"} == {plan.demand.software}
     assert plan.without == {"mi300x": "tensorrt-llm is of NVIDIA, not of AMD"}
-    (cluster,) = plan_run(RUN._replace(software="torchtitan")).clusters
+    (cluster,) = plan_run(RUN._replace(software="torchtitan")).fleets
     assert cluster.software == "torchtitan"
     alone = provision(SERVICE._replace(software="tensorrt-llm", accelerators=("mi300x",)))
     assert not alone.fleets and set(alone.without) == {"mi300x"}
@@ -74,7 +75,7 @@ def test_one_limit_of_latency_is_enough(limit):
 
 @pytest.mark.parametrize("limits", [(30 * DAY, math.inf), (math.inf, 1e6)])
 def test_one_limit_of_a_run_is_enough(limits):
-    (cluster,) = plan_run(RUN._replace(seconds=limits[0], budget=limits[1])).clusters
+    (cluster,) = plan_run(RUN._replace(seconds=limits[0], budget=limits[1])).fleets
     assert cluster.seconds <= limits[0] and cluster.cost <= limits[1]
 
 

@@ -23,8 +23,8 @@ def plan():
 
 
 def test_clusters_train_in_time_cheapest_first(plan):
-    assert len(plan.clusters) == 2 and plan.clusters == sorted(plan.clusters, key=lambda one: one.cost)
-    for one in plan.clusters:
+    assert len(plan.fleets) == 2 and plan.fleets == sorted(plan.fleets, key=lambda one: one.cost)
+    for one in plan.fleets:
         mapping = {name: value for name, value in one.mapping.items() if name != "dp"}
         made = dse.design(
             DEMAND.workload,
@@ -44,22 +44,22 @@ def test_clusters_train_in_time_cheapest_first(plan):
 
 def test_less_time_costs_no_less(plan):
     faster = plan_run(DEMAND._replace(seconds=8 * DAY))
-    assert not faster.clusters or faster.clusters[0].cost >= 0.999 * plan.clusters[0].cost
+    assert not faster.fleets or faster.fleets[0].cost >= 0.999 * plan.fleets[0].cost
 
 
 def test_without_a_time_the_fastest_within_the_budget(plan):
-    budget = 2.0 * plan.clusters[0].cost
+    budget = 2.0 * plan.fleets[0].cost
     found = plan_run(DEMAND._replace(seconds=math.inf, budget=budget))
-    assert found.clusters == sorted(found.clusters, key=lambda one: one.seconds)
-    assert all(one.cost <= budget for one in found.clusters)
-    assert found.clusters[0].seconds <= min(one.seconds for one in plan.clusters)
+    assert found.fleets == sorted(found.fleets, key=lambda one: one.seconds)
+    assert all(one.cost <= budget for one in found.fleets)
+    assert found.fleets[0].seconds <= min(one.seconds for one in plan.fleets)
 
 
 def test_who_cannot_says_why():
     found = plan_run(DEMAND._replace(seconds=60.0))
-    assert not found.clusters and all("the fastest run" in reason for reason in found.without.values())
+    assert not found.fleets and all("the fastest run" in reason for reason in found.without.values())
     found = plan_run(DEMAND._replace(budget=1.0))
-    assert not found.clusters and all("the cheapest run" in reason for reason in found.without.values())
+    assert not found.fleets and all("the cheapest run" in reason for reason in found.without.values())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -97,6 +99,43 @@ def test_unknown_details_and_two_formats_are_refused_by_every_renderer():
     assert CliRunner().invoke(app, ["note", "--json", "--csv"]).exit_code == 2 and not called
 
 
+def test_declared_details_refuse_others_before_the_work():
+    @capability("Ask", details=("parts",))
+    def late(number: Annotated[float, Option("A number.")] = 1.0) -> Report:
+        """Work for long."""
+        raise AssertionError("the work has begun")
+
+    app = typer.Typer(cls=Commands)
+    app.command("late", cls=Command)(command(late.capability))
+    app.command("other")(lambda: None)
+    refused = CliRunner().invoke(app, ["late", "--show", "nonsense"])
+    assert refused.exit_code == 2 and "--show" in refused.output and "parts" in refused.output
+
+
+def test_a_group_of_options_is_declared_once():
+    @dataclasses.dataclass(frozen=True)
+    class Pair:
+        first: Annotated[int, Option("First.")]
+        second: Annotated[int, Option("Second.")] = 2
+
+    def add(*, third: Annotated[int, Option("Third.")] = 3, pair: Pair) -> Report:
+        """Add."""
+        return Report({"sum": pair.first + pair.second + third})
+
+    add.__annotations__ = {"third": Annotated[int, Option("Third.")], "pair": Pair, "return": Report}
+    Pair.__annotations__ = {"first": Annotated[int, Option("First.")], "second": Annotated[int, Option("Second.")]}
+    made = capability("Ask")(add)
+    assert list(inspect.signature(made).parameters) == ["first", "third", "second"], "needed ones first"
+    assert made(1)["sum"] == 6 and made(1, second=5, third=0)["sum"] == 6
+    assert made.capability.answer({"first": 1, "third": 1})["sum"] == 4
+
+
+@pytest.mark.parametrize("call", [lambda: double(True), lambda: double.capability.answer({"number": True})])
+def test_truth_values_are_no_numbers(call):
+    with pytest.raises(InputError, match="allowed a number"):
+        call()
+
+
 def test_a_command_has_the_options():
     assert '"double": 4.0' in invoked("2", "--json").stdout
     found = invoked("2", "--on", "a", "--on", "b", "--set", "tp=8", "--json").stdout
@@ -141,13 +180,12 @@ def test_requests_have_no_files_and_no_local_options():
 
 
 def test_every_parameter_is_declared():
-    @capability("Ask")
     def bare(number: float) -> Report:
         """Lack an option."""
         return Report({"number": number})
 
     with pytest.raises(TypeError, match="number has no Option"):
-        _ = bare.capability.parameters
+        capability("Ask")(bare)
 
 
 def test_a_door_takes_a_design():

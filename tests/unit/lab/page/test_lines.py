@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse.capabilities.designs import request_design
+from dse.capabilities.designs import DesignOptions
 from dse.designs import all_leaves, leaf, leaves_of, replace
 from dse.errors import InputError
 from dse.lab import page as pages_of
@@ -62,9 +62,18 @@ def parsed(line: str, study):
         option = words.pop(0)
         value = True if option == "--any-option" else words.pop(0)
         settings.append(value) if option == "--set" else given.update({option: value})
-    return request_design(
-        given["-w"], given["-s"], settings, int(given["-n"]), given.get("--software"), "--any-option" in given, study
-    ).design
+    return (
+        DesignOptions(
+            workload=given["-w"],
+            system=given["-s"],
+            settings=settings,
+            n_devices=int(given["-n"]),
+            software=given.get("--software"),
+            any_option="--any-option" in given,
+        )
+        .request(study)
+        .design
+    )
 
 
 #: What says of an accelerator what it is made of and sold at: sweeps that ask for no money leave it out.
