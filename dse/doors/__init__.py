@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Any
 from dse.surface import attribute
 
 if TYPE_CHECKING:
-    from dse.doors.equations import Equations
-    from dse.doors.folding import fold
     from dse.doors.pools import serve_pools
-    from dse.doors.recording import trace as trace
-    from dse.doors.scalars import ScalarFunction, evaluate, serve
+    from dse.doors.scalars import evaluate, serve
     from dse.doors.serving import cache_capacity, step_time
     from dse.doors.studies import STUDIES, study_of_metrics
     from dse.doors.study import Study
@@ -27,12 +24,9 @@ __all__ = [
     "SERVING",
     "STUDIES",
     "TRAINING",
-    "Equations",
-    "ScalarFunction",
     "Study",
     "cache_capacity",
     "evaluate",
-    "fold",
     "serve",
     "serve_pools",
     "step_time",

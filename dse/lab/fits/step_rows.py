@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.designs import leaf, leaf_path, replace
-from dse.doors import Equations, recording
 from dse.doors.evaluation import evaluate
-from dse.doors.scalars.operations import lower_equations
+from dse.equations import Equations, recording
+from dse.equations.operations import lower_equations
 from dse.errors import InputError
 from dse.lab.fits.fit import FitProblem, Parameter
 from dse.lab.fits.step_priors import NOT_FITTED, is_levelled

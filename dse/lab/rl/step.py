@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
-from dse.doors import ScalarFunction
+from dse.equations import ScalarFunction
 from dse.model import Batch
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import Design, Scalar, Serving

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.doors import ScalarFunction
+from dse.equations import ScalarFunction
 from dse.errors import InputError
 from dse.lab.simulator.limits import SchedulerLimits, scheduler_limits
 from dse.lab.simulator.load import Floats, Integers, RequestList, draw_requests

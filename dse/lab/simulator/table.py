@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.doors import ScalarFunction
+from dse.equations import ScalarFunction
 from dse.model import Batch
 from dse.types import Design
 

@@ -1,4 +1,4 @@
-"""The model as a list of equations, each of them once; :func:`dse.doors.recording.trace` makes it.
+"""The model as a list of equations, each of them once; :func:`dse.equations.recording.trace` makes it.
 
 The model says what it means, so it computes many a value in several places. XLA would find that out too, but only
 after JAX has batched and lowered every copy: the 8,400 equations of training are 4,400 distinct ones. With

@@ -22,7 +22,7 @@ from jax.core import Trace, Tracer
 from jax.extend import core as extend
 from jax.extend.core import ClosedJaxpr, Primitive
 
-from dse.doors.equations import (
+from dse.equations.equation import (
     CALL_PRIMITIVES,
     Atom,
     Constant,
