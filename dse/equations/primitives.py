@@ -196,6 +196,11 @@ def _comparison(value: Callable[..., Any], bounds: Callable[..., Pair], script: 
     return Primitive(value, range=bounds, script=_numbers(script), is_truth=True)
 
 
+def _rising(value: Callable[..., Any], slope: Slope, script: str, line: CurveShape | None = None) -> Primitive:
+    """Return the row of a function of one number that rises with it and is not rounded to the nearest number."""
+    return Primitive(value, slopes=(slope,), rises=True, line=line, script={"f": script}, rounding=rules.UNITS)
+
+
 # --- the table ----------------------------------------------------------------------------------------------
 
 _UNIT = np.float32(1.0)
@@ -256,11 +261,7 @@ PRIMITIVES: dict[str, Primitive] = {
         neutral=_commutative(np.inf, -np.inf),
     ),
     "neg": Primitive(
-        operator.neg,
-        slopes=(lambda g, *_: -g,),
-        range=lambda x: (-x[1], -x[0]),
-        line="negative",
-        script=_numbers("-x"),
+        operator.neg, slopes=(lambda g, *_: -g,), range=lambda x: (-x[1], -x[0]), line="negative", script=_numbers("-x")
     ),
     "abs": Primitive(
         np.abs,
@@ -278,57 +279,13 @@ PRIMITIVES: dict[str, Primitive] = {
         rounding=1.0,
         is_integral=False,
     ),
-    "exp": Primitive(
-        np.exp,
-        slopes=(lambda g, out, x: g * out,),
-        rises=True,
-        line=CurveShape(-np.inf, np.log),
-        script={"f": "Math.exp(x)"},
-        rounding=rules.UNITS,
-    ),
-    "exp2": Primitive(
-        np.exp2,
-        slopes=(lambda g, out, x: g * (out * rules.ln2(out)),),
-        rises=True,
-        script={"f": "2 ** x"},
-        rounding=rules.UNITS,
-    ),
-    "log": Primitive(
-        np.log,
-        slopes=(lambda g, _, x: g / x,),
-        rises=True,
-        line=CurveShape(0.0, lambda slope: _UNIT / slope),
-        script={"f": "Math.log(x)"},
-        rounding=rules.UNITS,
-    ),
-    "log2": Primitive(
-        np.log2,
-        slopes=(lambda g, _, x: g / (x * rules.ln2(x)),),
-        rises=True,
-        script={"f": "Math.log2(x)"},
-        rounding=rules.UNITS,
-    ),
-    "log1p": Primitive(
-        np.log1p,
-        slopes=(lambda g, _, x: g / (_UNIT + x),),
-        rises=True,
-        script={"f": "Math.log1p(x)"},
-        rounding=rules.UNITS,
-    ),
-    "expm1": Primitive(
-        np.expm1,
-        slopes=(lambda g, out, x: g * (out + _UNIT),),
-        rises=True,
-        script={"f": "Math.expm1(x)"},
-        rounding=rules.UNITS,
-    ),
-    "tanh": Primitive(
-        np.tanh,
-        slopes=(lambda g, out, x: g * (_UNIT - out * out),),
-        rises=True,
-        script={"f": "Math.tanh(x)"},
-        rounding=rules.UNITS,
-    ),
+    "exp": _rising(np.exp, lambda g, out, x: g * out, "Math.exp(x)", CurveShape(-np.inf, np.log)),
+    "exp2": _rising(np.exp2, lambda g, out, x: g * (out * rules.ln2(out)), "2 ** x"),
+    "log": _rising(np.log, lambda g, _, x: g / x, "Math.log(x)", CurveShape(0.0, lambda slope: _UNIT / slope)),
+    "log2": _rising(np.log2, lambda g, _, x: g / (x * rules.ln2(x)), "Math.log2(x)"),
+    "log1p": _rising(np.log1p, lambda g, _, x: g / (_UNIT + x), "Math.log1p(x)"),
+    "expm1": _rising(np.expm1, lambda g, out, x: g * (out + _UNIT), "Math.expm1(x)"),
+    "tanh": _rising(np.tanh, lambda g, out, x: g * (_UNIT - out * out), "Math.tanh(x)"),
     "pow": Primitive(
         np.power,
         slopes=(rules.power_base_slope, rules.power_exponent_slope),
@@ -368,11 +325,7 @@ PRIMITIVES: dict[str, Primitive] = {
         parameters=("rounding_method",),
         is_integral=True,
     ),
-    "rem": Primitive(
-        np.fmod,
-        slopes=(lambda g, *_: g, lambda g, _, x, y: -g * np.trunc(x / y)),
-        script={"f": "x % y"},
-    ),
+    "rem": Primitive(np.fmod, slopes=(lambda g, *_: g, lambda g, _, x, y: -g * np.trunc(x / y)), script={"f": "x % y"}),
     "clamp": Primitive(
         rules.clamp,
         slopes=(
@@ -391,25 +344,15 @@ PRIMITIVES: dict[str, Primitive] = {
     "ge": _comparison(operator.ge, lambda x, y: rules.at_most_range(y, x), "x >= y"),
     "is_finite": Primitive(np.isfinite, script={"f": "Number.isFinite(x)"}, is_truth=True),
     "and": Primitive(
-        np.bitwise_and,
-        range=rules.and_range,
-        script={"b": "x * y", "i": "x & y"},
-        neutral=_commutative(-1, 0),
+        np.bitwise_and, range=rules.and_range, script={"b": "x * y", "i": "x & y"}, neutral=_commutative(-1, 0)
     ),
     "or": Primitive(
-        np.bitwise_or,
-        range=rules.or_range,
-        script={"b": "Math.max(x, y)", "i": "x | y"},
-        neutral=_commutative(0, -1),
+        np.bitwise_or, range=rules.or_range, script={"b": "Math.max(x, y)", "i": "x | y"}, neutral=_commutative(0, -1)
     ),
     "xor": Primitive(np.bitwise_xor, script={"b": "x !== y", "i": "x ^ y"}),
     "not": Primitive(np.invert, range=rules.not_range, script={"b": "1 - x", "i": "~x"}),
     "select_n": Primitive(
-        rules.select,
-        slopes=rules.case_slopes,
-        range=rules.select_range,
-        line="selection",
-        script={"b": "x ? z : y"},
+        rules.select, slopes=rules.case_slopes, range=rules.select_range, line="selection", script={"b": "x ? z : y"}
     ),
     "convert_element_type": Primitive(
         rules.convert,
