@@ -14,13 +14,15 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from dse.equations import rules
-from dse.equations.equation import Equation
 from dse.equations.rules import Pair, Slope
+
+if TYPE_CHECKING:
+    from dse.equations.equation import Equation
 
 #: (input position, its value with which the output is the other input, that with which it is this one).
 _Neutral = tuple[int, float | None, float | None]
