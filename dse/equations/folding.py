@@ -126,7 +126,12 @@ def _rewrite(
                 replacement = _constant(value) if position is None else inputs[position]
         if replacement is None:
             output_atoms: Sequence[Atom] = merger.add_equation(
-                equation.primitive, equation.parameters, inputs, len(equation.outputs), equation.has_effect
+                equation.primitive,
+                equation.parameters,
+                inputs,
+                len(equation.outputs),
+                equation.has_effect,
+                equation.key,
             )
             if ranges:
                 ranges.follow(output_atoms)
