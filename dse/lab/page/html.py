@@ -18,6 +18,7 @@ from typing import Any
 
 from dse.io.files import MARK
 from dse.lab.page.program import Kernel, kernels_script
+from dse.reports.values import plain_values
 
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -51,12 +52,8 @@ def page(title: str, results: Mapping[str, Any] | None, columns: str, model: Map
 
 
 def as_json(document: Mapping[str, Any] | None) -> str:
-    """Return JSON text without characters special to HTML; ``null`` for None.
-
-    Raises:
-        ValueError: for values that are not finite.
-    """
-    text = json.dumps(document, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
+    """Return JSON text without characters special to HTML; ``null`` for None and for what is not finite."""
+    text = json.dumps(plain_values(document), allow_nan=False, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

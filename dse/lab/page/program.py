@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.tree_util import keystr, tree_leaves_with_path
 
 from dse.doors import Study
 from dse.equations import ScalarFunction
@@ -162,6 +163,11 @@ class LiveModel(NamedTuple):
     operators: list[tuple[str, str]]  #: section and name
 
 
+def leaf_values(design: Design) -> dict[str, Scalar]:
+    """Return the full path and value of all leaves of a design, presets included, in the order of its structure."""
+    return {keystr(key).lstrip("."): value for key, value in tree_leaves_with_path(design)}
+
+
 def model_of(study: Study, design: Design) -> LiveModel:
     """Return the program of the figures of designs that have the records of ``design``, with its inputs and outputs.
 
@@ -172,7 +178,7 @@ def model_of(study: Study, design: Design) -> LiveModel:
     operations = ScalarFunction(lambda traced: _figures(study, traced), cache_key).operations(design)
     if operations is None:
         raise _unknown("operations of its own")
-    paths = [jax.tree_util.keystr(key).lstrip(".") for key, _ in jax.tree_util.tree_leaves_with_path(design)]
+    paths = [*leaf_values(design)]
     program = PageProgram(operations, len(paths))
     used_values = {place for _, inputs in program.operations for place in inputs} | {*program.outputs}
     outputs = jax.tree.unflatten(operations.structure, range(len(program.outputs)))
