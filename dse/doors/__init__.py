@@ -1,4 +1,13 @@
-"""The doors into the model, and what is known of each kind of study behind them."""
+"""The doors into the model, and what is known of each kind of study behind them.
+
+They answer what one design does: ``evaluate`` for training, ``serve`` for serving, ``serve_pools`` for pools of prompts
+and answers. ``evaluation.py`` and ``serving.py`` are pure functions of a design in JAX; ``scalars.py`` runs the
+equations that it records of them (:mod:`dse.equations`) on plain numbers, in milliseconds.
+
+A :class:`Study` says all that others ask of a kind of design: its function, metrics, reasons, objective, parts, and what
+tables show. Specifications, sweeps, searches and views ask the study and import no door. Start with ``evaluation.py``,
+which is short, then ``study.py``.
+"""
 
 from __future__ import annotations
 
