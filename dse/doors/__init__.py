@@ -4,9 +4,9 @@ They answer what one design does: ``evaluate`` for training, ``serve`` for servi
 and answers. ``evaluation.py`` and ``serving.py`` are pure functions of a design in JAX; ``scalars.py`` runs the
 equations that it records of them (:mod:`dse.equations`) on plain numbers, in milliseconds.
 
-A :class:`Study` says all that others ask of a kind of design: its function, metrics, reasons, objective, parts, and what
-tables show. Specifications, sweeps, searches and views ask the study and import no door. Start with ``evaluation.py``,
-which is short, then ``study.py``.
+A :class:`Study` says all that others ask of a kind of design: its function, metrics, reasons, objective, parts, and
+what tables show. Specifications, sweeps, searches and views ask the study and import no door. Start with
+``evaluation.py``, which is short, then ``study.py``.
 """
 
 from __future__ import annotations

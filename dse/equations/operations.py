@@ -41,37 +41,24 @@ class Operations(NamedTuple):
     precision: str  #: of the inputs, float32 or float64
     n_literals: int  #: constants, the first ones, that do not depend on leaves which are folded
 
-    def to_function(self) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
-        """Return a function of the leaf values of the inputs → (pytree of numbers, static outputs, empty list)."""
-        numpy_steps = [
-            (function, inputs, output, dead_values)
-            for (function, inputs, output, _), dead_values in zip(
-                steps(self.operations, numpy_function), self._dead_values(), strict=True
-            )
-        ]
-
-        def run(leaves: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
-            values = self.initial_values(leaves)
-            walk(numpy_steps, values)
-            return self.numbers(values), self.static, []
-
-        return run
-
-    def to_gradient(self, by: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
+    def to_function(self, by: Sequence[int] = ()) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
         """Return a function of leaf values → (pytree of numbers, static outputs, slopes of the first number by input).
 
         Args:
             by: positions of the inputs to differentiate by; the slopes have their order, 0 where there is none.
         """
-        numpy_steps, target = steps(self.operations, numpy_function), self.outputs[0]
-        backward = backward_steps(self.operations, by, target, slope_rules)
+        numpy_steps = steps(self.operations, numpy_function, None if by else self.outputs)
+        backward = backward_steps(self.operations, by, self.outputs[0], slope_rules) if by else []
 
         def run(leaves: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
             values = self.initial_values(leaves)
             walk(numpy_steps, values)
-            slopes = walk_back(backward, values, by, {target: np.ones_like(values[target])})
-            zero = np.zeros_like(values[target])
-            return self.numbers(values), self.static, [slopes.get(i, zero) for i in by]
+            numbers = self.structure.unflatten([values[i] for i in self.outputs])
+            if not by:
+                return numbers, self.static, []
+            target, first = self.outputs[0], values[self.outputs[0]]
+            slopes = walk_back(backward, values, by, {target: np.ones_like(first)})
+            return numbers, self.static, [slopes.get(i, np.zeros_like(first)) for i in by]
 
         return run
 
@@ -118,37 +105,32 @@ class Operations(NamedTuple):
         values = [*map(np.dtype(self.precision).type, leaves), *self.constants]
         return values + [None] * (self.n_values - len(values))
 
-    def numbers(self, values: Sequence[Any]) -> Any:
-        """Return the pytree of outputs from the complete list of values."""
-        return self.structure.unflatten([values[i] for i in self.outputs])
-
-    def _dead_values(self) -> list[list[int]]:
-        """Return, for each operation, the indices of the values without further use after it.
-
-        Arrays of them would fill the memory.
-        """
-        live, dead_by_operation = set(self.outputs), []
-        for *_, inputs, output in reversed(self.operations):
-            dead = {*inputs, output} - live
-            live |= dead
-            dead_by_operation.append(list(dead))
-        return dead_by_operation[::-1]
-
 
 # --- the walk -----------------------------------------------------------------------------------------------
 
 
-def steps(operations: Iterable[Operation], domain: Callable[[str, tuple[Any, ...]], Callable[..., Any]]) -> list[Step]:
+def steps(
+    operations: Sequence[Operation],
+    domain: Callable[[str, tuple[Any, ...]], Callable[..., Any]],
+    outputs: Sequence[int] | None = None,
+) -> list[Step]:
     """Return the operations with their functions in a domain.
 
     Args:
         operations: list to walk over.
         domain: name and parameters of an operation → function of its inputs' values.
+        outputs: values that are needed after the walk; others are dropped after their last use, as arrays of them
+            would fill the memory. By default all stay.
 
     Raises:
         RefusedPrimitiveError: for an operation that the domain does not have.
     """
-    return [(domain(name, parameters), inputs, output, ()) for name, parameters, inputs, output in operations]
+    live, result = set(outputs or ()), list[Step]()
+    for name, parameters, inputs, output in reversed(operations):
+        dead_values = () if outputs is None else {*inputs, output} - live
+        live.update(dead_values)
+        result.append((domain(name, parameters), inputs, output, tuple(dead_values)))
+    return result[::-1]
 
 
 def walk(steps: Iterable[Step], values: list[Any] | MutableMapping[int, Any]) -> None:

@@ -136,7 +136,7 @@ class ScalarFunction:
         operations = self.folded(leaves, structure, open_leaves, simply=not by)
         if operations is None:
             return self._jax_run(structure, leaves, open_leaves, by)
-        return operations.to_gradient([list(open_leaves).index(i) for i in by]) if by else operations.to_function()
+        return operations.to_function([list(open_leaves).index(i) for i in by])
 
     def operations(self, *arguments: Any) -> Operations | None:
         """Return the operations for arguments of this structure, None for unknown primitives (warns the first time)."""
@@ -144,33 +144,29 @@ class ScalarFunction:
 
     def _operations(self, structure: Structure) -> Operations | None:
         """Return the operations for a tree structure, None for unknown primitives (warns the first time)."""
-        key = structure, self._precision
+        key = _, precision = structure, self._precision
         if key not in self._operations_by_key:
+
+            def lowered() -> Operations:
+                return lower_equations(*self._trace(structure), precision)
+
+            operations: Operations | None = None
             try:
-                self._operations_by_key[key] = self._cached_operations(structure)
+                if self._cache_key is None:
+                    operations = lowered()
+                else:
+                    code = folder_digest(folder_of(self._function))
+                    cache_key = f"operations {software_versions()} {code} {self._cache_key} {precision} {structure}"
+                    operations = Operations(*cache.get_or_compute(cache_key, lambda: tuple(lowered())))
             except RefusedPrimitiveError as refused:
                 warnings.warn(_jax_fallback_note(refused.primitive), Notice, stacklevel=2)
-                self._operations_by_key[key] = None
+            self._operations_by_key[key] = operations
         return self._operations_by_key[key]
 
     @property
     def _precision(self) -> str:
         """Name of the data type of numbers: ``float32``, or ``float64`` where JAX has it enabled."""
         return "float32" if self._is_single else default_precision()
-
-    def _cached_operations(self, structure: Structure) -> Operations:
-        """Return the operations for a tree structure, from the cache on disk where the function has a key.
-
-        Raises RefusedPrimitiveError for primitives that NumPy does not compute here.
-        """
-        precision = self._precision
-        if self._cache_key is None:
-            return lower_equations(*self._trace(structure), precision)
-        code = folder_digest(folder_of(self._function))
-        cache_key = f"operations {software_versions()} {code} {self._cache_key} {precision} {structure}"
-        return Operations(
-            *cache.get_or_compute(cache_key, lambda: tuple(lower_equations(*self._trace(structure), precision)))
-        )
 
     def _jax_run(
         self, structure: Structure, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]
