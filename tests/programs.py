@@ -9,9 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from dse.doors import recording, scalars
+from dse.doors import scalars
 from dse.doors.evaluation import evaluate
 from dse.doors.serving import serve
+from dse.equations import recording
 
 
 def compiled(function: Callable[..., Any], many: bool = False) -> Callable[..., Any]:

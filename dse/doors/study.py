@@ -18,7 +18,7 @@ import numpy as np
 
 from dse.designs import leaf
 from dse.designs.records import PLAIN_EXPERTS
-from dse.doors.scalars import ScalarFunction
+from dse.equations import ScalarFunction
 from dse.types import Design, Message, Operator, Scalar
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS, parts_of
 

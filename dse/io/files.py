@@ -58,7 +58,7 @@ def code_digest() -> str:
 
 def result_sources() -> list[Path]:
     """Return the paths of the source files that determine the results of a sweep."""
-    rooms = ("io", "types", "designs", "model", "doors", "spec", "sweep")
+    rooms = ("io", "types", "designs", "model", "equations", "doors", "spec", "sweep")
     return [*_PACKAGE.glob("*.py"), *(file for room in rooms for file in sources(_PACKAGE / room))]
 
 

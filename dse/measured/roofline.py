@@ -6,7 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from dse.doors import SERVING, ScalarFunction
+from dse.doors import SERVING
+from dse.equations import ScalarFunction
 from dse.io import quantity
 from dse.measured.prediction import group_by_structure
 from dse.measured.table import Measurement, Skip

@@ -3,7 +3,7 @@
 A model takes seconds to compile and a method's own steps a fraction of one: so methods propose and learn in small
 programs of their own, and between them a step calls the program here. It takes any number of designs up to its size,
 a block at a time, so that a search compiles the model once whatever the batches of its methods and of the polish.
-A search of few designs does not compile it at all: NumPy has evaluated them by then (:mod:`dse.doors.scalars`).
+A search of few designs does not compile it at all: NumPy has evaluated them by then (:mod:`dse.equations`).
 """
 
 from __future__ import annotations

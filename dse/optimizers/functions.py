@@ -18,8 +18,9 @@ import numpy as np
 from jax import Array
 
 from dse.designs import replace
-from dse.doors import ScalarFunction, fold
-from dse.doors.scalars.operations import UnknownPrimitiveError, lower_equations
+from dse.equations import ScalarFunction, fold
+from dse.equations.operations import lower_equations
+from dse.equations.primitives import RefusedPrimitiveError
 from dse.io.files import search_digest
 from dse.optimizers.judging import Evaluation, logarithm
 from dse.sweep.engine.gradients import Differentiated
@@ -144,7 +145,7 @@ def with_slopes(
         output_values, slopes = Differentiated(lower_equations(equations, outputs, None, "float32"), len(values))(
             inputs, ()
         )
-    except UnknownPrimitiveError:
+    except RefusedPrimitiveError:
 
         def value(variables: list[Any]) -> tuple[Any, list[Any]]:
             output_values = equations(*variables, *inputs[len(values) :])

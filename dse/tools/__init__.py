@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from dse.designs import accelerator_of, all_leaves, catalog, leaf, leaf_path, leaves_of, lookup_of, short_name
 from dse.designs.calibrated import context_note, context_of
 from dse.designs.records import PLAIN_EXPERTS, PLAIN_MAPPING
-from dse.doors import ScalarFunction, Study
+from dse.doors import Study
+from dse.equations import ScalarFunction
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.tools import documents, files, measuring
 from dse.tools.fleets import benchmark_lines, router

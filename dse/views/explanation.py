@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dse.designs import all_leaves, leaf, leaves_of, replace, short_name
-from dse.doors import STUDIES, TRAINING, ScalarFunction, Study
+from dse.doors import STUDIES, TRAINING, Study
 from dse.doors.studies import metric_of_other_study
+from dse.equations import ScalarFunction
 from dse.errors import InputError, unknown_name
 from dse.types import Design, Operator, OperatorKind, Scalar
 from dse.types.trees import tree_map

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 import dse
 from dse.capabilities.run import best_sections
 from dse.cli import app
-from dse.doors import TRAINING, evaluation, recording
+from dse.doors import TRAINING, evaluation
+from dse.equations import recording
 from dse.model.steps.layer import LayerTime
 from dse.model.steps.training import StepTime
 from dse.reports import Report

@@ -15,7 +15,8 @@ import jax
 import numpy as np
 
 from dse.designs import leaf, leaves_of, replace
-from dse.doors import ScalarFunction, Study
+from dse.doors import Study
+from dse.equations import ScalarFunction
 from dse.io import counted
 from dse.lab.decide.worth import MeasurementCandidate
 from dse.measured.decisions.evidence import RUN_DEVIATION

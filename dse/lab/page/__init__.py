@@ -1,9 +1,12 @@
 """Pages: results to explore, a model that computes, or both, as one HTML file without network access.
 
-``write`` writes one. ``table`` makes flat columns of results, ``packing`` their bytes, ``lines`` command lines and
-specifications; ``explorer`` is what a page holds of them. ``program`` writes a model as a list of operations, ``model``
-is what a page holds of it, ``best`` where a model beside results begins. ``assets/`` is what browsers run, ``html`` the
-file: no script but its own, as its policy says, and no text that is run as code.
+A page answers which designs of results are worth a look, and what a design becomes when its leaves are moved: the model
+itself runs in the browser, in single precision. Start with ``write``, below.
+
+Of results ``table`` makes flat columns, ``lines`` command lines and specifications, ``explorer`` what a page holds of
+them. Of a model ``program`` makes a list of operations, and loops from the JavaScript in the table of primitives;
+``model`` is what a page holds of it, ``best`` where a model beside results begins. ``assets/`` is what browsers run,
+``html`` the file: no script but its own, as its policy says, and no text that is run as code.
 """
 
 from __future__ import annotations

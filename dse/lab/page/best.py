@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from dse.designs import all_leaves, leaf, leaves_of, replace
 from dse.designs.records import OF_MONEY
 from dse.errors import InputError
-from dse.lab.page.lines import Lines
+from dse.lab.page.lines import Lines, words_and_settings
 from dse.lab.page.model import CatalogNames, Start, with_money
 from dse.lab.page.table import DesignTable
 from dse.sweep.grid import compose
@@ -106,15 +105,6 @@ def _command_line(lines: Lines, row: int) -> tuple[Sequence[str], dict[str, str]
     group = lines.groups[int(lines.group[row])] if lines.group is not None else None
     if group is None or group.why:
         return (), {}
-    words, settings = list[str](), dict[str, str]()
-    texts = [choice.texts[choice.codes[row]] for choice in lines.choices]
-    word_iterator = iter(shlex.split(" ".join([group.names, *texts])))
-    for word in word_iterator:
-        if word == "--set":
-            name, _, value = next(word_iterator).partition("=")
-            settings[name] = value
-        elif word == "-n":
-            next(word_iterator)  # the page says devices and replicas itself
-        else:
-            words.append(word)
+    words, settings = words_and_settings(" ".join([group.names, *(c.texts[c.codes[row]] for c in lines.choices)]))
+    settings.pop("n_devices", None)  # the page says devices and replicas itself
     return words, settings

@@ -8,7 +8,6 @@ number.
 from __future__ import annotations
 
 import base64
-import math
 import zlib
 from typing import Any
 
@@ -99,7 +98,7 @@ def _lines(lines: Lines, column_indices: dict[str, int], packer: Packer) -> dict
             for name, column, values in lines.axes
         ],
         "group": packer.add(lines.group, name="group", kind="hidden"),
-        "groups": [group._asdict() for group in lines.groups],
+        "groups": lines.groups,
         "choices": [
             {"column": packer.add(choice.codes, name="choice", kind="hidden"), "texts": choice.texts}
             for choice in lines.choices
@@ -120,7 +119,7 @@ class Packer:
         if piece:
             self._pieces.append(piece.pop("bytes"))
         else:
-            piece = {"type": "same", "value": _finite(values[0])}
+            piece = {"type": "same", "value": float(values[0])}
         self.columns.append({**about, **piece})
         return len(self.columns) - 1
 
@@ -142,8 +141,3 @@ def _is_same(values: np.ndarray) -> bool:
     """Return whether all values of a column are equal, or all are NaN."""
     first = values[0]
     return bool((values == first).all()) or (values.dtype.kind == "f" and bool(np.isnan(values).all()))
-
-
-def _finite(value: Any) -> float | None:
-    """Return a number for JSON, None if it is not finite."""
-    return float(value) if math.isfinite(value) else None

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dse.io.files import MARK
+from dse.lab.page.program import Kernel, kernels_script
+from dse.reports.values import plain_values
 
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -33,7 +35,7 @@ def page(title: str, results: Mapping[str, Any] | None, columns: str, model: Map
         columns: packed columns of the results.
         model: data of a model, None without.
     """
-    script = _script()
+    script = _script(model["program"]["kernels"] if model else ())
     parts = {
         "mark": MARK,
         "title": escape(title),
@@ -50,12 +52,8 @@ def page(title: str, results: Mapping[str, Any] | None, columns: str, model: Map
 
 
 def as_json(document: Mapping[str, Any] | None) -> str:
-    """Return JSON text without characters special to HTML; ``null`` for None.
-
-    Raises:
-        ValueError: for values that are not finite.
-    """
-    text = json.dumps(document, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
+    """Return JSON text without characters special to HTML; ``null`` for None and for what is not finite."""
+    text = json.dumps(plain_values(document), allow_nan=False, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -64,10 +62,19 @@ def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _script() -> str:
+def _script(kernels: Iterable[Kernel]) -> str:
     """Return the text of all scripts in one function scope; line ends are single characters, as the checksum counts."""
-    text = "\n".join(_asset(f"{name}.js") for name in _SCRIPTS).replace("\r\n", "\n")
+    text = "\n".join([kernels_script(kernels), *(_asset(f"{name}.js") for name in _SCRIPTS)]).replace("\r\n", "\n")
     return f'"use strict";\n(() => {{\n{text}\n}})();\n'
+
+
+def machine_script(kernels: Iterable[Kernel]) -> str:
+    """Return the text of the script that runs a program, without a page.
+
+    Args:
+        kernels: what the operations of the program do.
+    """
+    return kernels_script(kernels) + _asset("machine.js")
 
 
 def _policy(script: str) -> str:

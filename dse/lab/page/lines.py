@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import itertools
 import shlex
-from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +18,10 @@ import tomlkit
 from dse.designs import all_leaves, design, leaf_path, short_name
 from dse.designs.catalog import default_software
 from dse.designs.records import N_DEVICES, OF_MONEY
-from dse.doors import Study
 from dse.errors import InputError
 from dse.io import toml
 from dse.lab.page.model import value_text
+from dse.lab.page.program import leaf_values
 from dse.lab.page.table import DesignTable, PageColumn
 from dse.spec import Axis
 from dse.spec.space import ANY_OPTION
@@ -155,14 +154,14 @@ def _options(table: DesignTable) -> dict[str, Any]:
     varying, fixed = {}, {}
     plain: dict[str, Any] = {}
     for structure_grid in reversed(grid.structure_grids):
-        plain |= _all_leaves(table.study.complete(structure_grid.base))
+        plain |= leaf_values(table.study.complete(structure_grid.base))
     for path, value in plain.items():
         column = values.get(path)
         if column is None or (np.float32(column) == np.float32(column[0])).all():
             fixed[path] = value if column is None else column[0]
         else:
             varying[path] = column
-    varying = {path: column for path, column in varying.items() if not _is_ignored(path, table.study)}
+    varying = {path: column for path, column in varying.items() if not path.startswith(table.study.ignored_leaves)}
     codes = {path: np.unique(column, return_inverse=True) for path, column in varying.items()}
     groups = []
     for i, names in enumerate(group_names):
@@ -242,7 +241,7 @@ def _group_options(
 ) -> LineGroup:
     """Return the options of a group by its differences from the defaults of catalogue names, not verified."""
     assert table.spec is not None
-    plain = dict(_all_leaves(_design(table, names, system)))
+    plain = leaf_values(_design(table, names, system))
     words = ["-w", names["workload"], "-s", system]
     if names["software"] != default_software(system, serving=table.study.name == "serving", workload=names["workload"]):
         words += ["--software", names["software"]]
@@ -251,7 +250,7 @@ def _group_options(
     text = " ".join(map(shlex.quote, words))
     for path, value in fixed.items():
         if path in _EXPLICIT_LEAVES or (
-            not _is_ignored(path, table.study) and not _equal(value, _value_or_default(plain, path))
+            not path.startswith(table.study.ignored_leaves) and not _equal(value, _value_or_default(plain, path))
         ):
             text += f" {option_words(path, float(_checked_value(path, value)))}"
     plain_positions = tuple(
@@ -278,23 +277,22 @@ def _check_line(
         InputError: for a line that gives another one.
     """
     expected = {
-        **{path: value for path, value in fixed.items() if not _is_ignored(path, table.study)},
+        **{path: value for path, value in fixed.items() if not path.startswith(table.study.ignored_leaves)},
         **{path: distinct_values[code.reshape(-1)[row]] for path, (distinct_values, code) in codes.items()},
     }
     expected = {
         path: value for path, value in expected.items() if not np.isnan(value).any()
     }  # leaves of other structures
-    words = shlex.split(group.names)
     changes = [option_words(path, float(expected[path])) for path in codes if path in expected]
-    words += shlex.split(" ".join(changes))
-    actual = dict(_all_leaves(_design(table, names, system, _settings(words))))
+    _, settings = words_and_settings(" ".join([group.names, *changes]))
+    actual = leaf_values(_design(table, names, system, settings))
     mismatches = [path for path, value in expected.items() if not _equal(value, _value_or_default(actual, path))]
     optional = tuple(f"{record}." for record in OF_MONEY)
     mismatches += [
         path
         for path, value in actual.items()
         if path not in expected
-        and not _is_ignored(path, table.study)
+        and not path.startswith(table.study.ignored_leaves)
         and not path.startswith(optional)
         and not _equal(value, all_leaves().get(path, {}).get("default"))
     ]
@@ -302,43 +300,37 @@ def _check_line(
         raise InputError("line", f"no option says {mismatches[0]}", "the options of a design", "take the TOML")
 
 
-def _design(table: DesignTable, names: dict[str, str], system: str, settings: dict[str, Any] | None = None) -> Design:
+def _design(table: DesignTable, names: dict[str, str], system: str, settings: dict[str, str] | None = None) -> Design:
     """Return the complete design of catalogue names and settings, as a command line would."""
     assert table.spec is not None
-    values = dict(settings or {})
+    texts = settings or {}
+    values: dict[str, Any] = {name: float(text) if _is_number(text) else text for name, text in texts.items()}
     devices = values.pop("n_devices", None)
-    line_design = design(names["workload"], system, names["software"], devices, "line", table.spec.any_option, **values)
+    line_design = design(
+        names["workload"], system, names["software"], devices and int(devices), "line", table.spec.any_option, **values
+    )
     return table.study.complete(line_design)
 
 
-def _settings(words: Sequence[str]) -> dict[str, Any]:
-    """Return name → value of ``--set NAME=VALUE`` and of ``-n`` (``n_devices``) of a command line."""
-    settings: dict[str, Any] = {}
-    for option, word in itertools.pairwise(words):
-        if option == "-n":
-            settings["n_devices"] = int(word)
-        elif option == "--set":
-            name, _, value = word.partition("=")
-            settings[name] = float(value) if _is_number(value) else value
-    return settings
+def words_and_settings(text: str) -> tuple[list[str], dict[str, str]]:
+    """Return the words of a command line without its settings, and these: name → text, ``n_devices`` of ``-n``.
+
+    Args:
+        text: names and options, as :func:`option_words` writes them.
+    """
+    words, settings = list[str](), dict[str, str]()
+    remaining = iter(shlex.split(text))
+    for word in remaining:
+        if word == "--set":
+            name, _, settings[name] = next(remaining).partition("=")
+        elif word == "-n":
+            settings["n_devices"] = next(remaining)
+        else:
+            words.append(word)
+    return words, settings
 
 
 # Leaves
-
-
-def _all_leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield path and value of all leaves of a design, presets included."""
-    for field in dataclasses.fields(record):
-        value, path = getattr(record, field.name), prefix + field.name
-        if dataclasses.is_dataclass(value):
-            yield from _all_leaves(value, f"{path}.")
-        elif value is not None:
-            yield path, value
-
-
-def _is_ignored(path: str, study: Study) -> bool:
-    """Return whether a leaf is among those that the study ignores."""
-    return bool(study.ignored_leaves) and path.startswith(study.ignored_leaves)
 
 
 def _value_or_default(values: dict[str, Any], path: str) -> Any:

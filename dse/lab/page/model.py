@@ -125,7 +125,7 @@ def document(start: Start) -> dict[str, Any]:
         },
         "metrics": {name: _metric(study, name) for name in study.units},
         "headline": headline,
-        "totals": [_total(study, total) for total in study.totals],
+        "totals": [{"name": total, "parts": styled_parts(study.parts(total))} for total in study.totals],
         "bounds": styled_parts({name: f"bound_by_{name}" for name in model.outputs["bounds"]}),
         "shown": _initial_view(study, [about["name"] for about in leaves if about["read"]]),
         "written": DISPLAY_UNITS,
@@ -175,7 +175,7 @@ def _leaves(model: LiveModel, study: Study, design: Design) -> list[dict[str, An
     precision = next((e.name for e in _precisions() if float(e) == float(design.mapping.precision)), "")
     first = [path.format(precision=precision) for path in _FIRST]
     entries = [
-        _leaf(path, float(leaf(design, path)), path in model.read and not _is_ignored(study, path), first)
+        _leaf(path, float(leaf(design, path)), path in model.read and not path.startswith(study.ignored_leaves), first)
         for path in model.paths
     ]
     for entry in entries:  # requests at a rate, of which this design has none
@@ -192,11 +192,6 @@ def _initial_view(study: Study, names: Sequence[str]) -> dict[str, str]:
 
     x = first(_MAP_X)
     return {"metric": study.objective, "curve": first(_CURVE), "x": x, "y": first(_MAP_Y, x), "times": "4"}
-
-
-def _is_ignored(study: Study, path: str) -> bool:
-    """Return whether a leaf is among those that the study ignores."""
-    return bool(study.ignored_leaves) and path.startswith(study.ignored_leaves)
 
 
 def _precisions() -> Any:
@@ -216,8 +211,8 @@ def _leaf(path: str, value: float, is_read: bool, first: Sequence[str]) -> dict[
         "value": value,
         "factor": factor,
         "units": units_text,
-        "low": _finite(bounds.low),
-        "high": _finite(bounds.high),
+        "low": bounds.low,
+        "high": bounds.high,
         "above": bounds.above,
         "whole": bounds.is_integer,
         "allowed": str(bounds),
@@ -247,11 +242,6 @@ def _control_values(value: float, is_degree: bool, is_integer: bool) -> list[flo
     return sorted(values | ({0.0} if value == 0.0 else set()))
 
 
-def _finite(value: float) -> float | None:
-    """Return a number for JSON, None if it is not finite."""
-    return value if math.isfinite(value) else None
-
-
 def _derived_degree(model: LiveModel, study: Study) -> dict[str, Any] | None:
     """Return the indices of inputs by which data parallelism follows from devices, None where one is absent."""
     paths = ["mapping.dp", N_DEVICES, "mapping.tp", "mapping.pp"] + ["mapping.cp"] * (
@@ -276,11 +266,6 @@ def _metric(study: Study, name: str) -> dict[str, Any]:
         "more": more_is_better(name),
         "smooth": name in study.smooth,
     }
-
-
-def _total(study: Study, total: str) -> dict[str, Any]:
-    """Return the name of a total with its parts, JSON-ready."""
-    return {"name": total, "parts": styled_parts(study.parts(total))}
 
 
 # --- intervals --------------------------------------------------------------------------------------------

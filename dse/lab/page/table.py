@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -163,15 +163,13 @@ def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Itera
 def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[str, str]) -> PageColumn:
     """Return the column of a metric in SI units; ``senses``: name of an objective → ``less`` or ``more``."""
     better = senses.get(name) or ("more" if more_is_better(name) else "less")
-    return PageColumn(
-        name,
-        name.replace("_", " "),
-        str(attrs.get("long_name", name)),
-        "metric",
-        values.astype(np.float32, copy=False),
-        units=str(attrs.get("units", "1")),
-        better=better,
-    )
+    return _column(name, "metric", values.astype(np.float32, copy=False), attrs, better=better)
+
+
+def _column(name: str, kind: str, values: np.ndarray, attrs: Mapping[str, Any], **fields: Any) -> PageColumn:
+    """Return a column with the heading, line and units of a variable, and further fields."""
+    about, units = str(attrs.get("long_name", name)), str(attrs.get("units", "1"))
+    return PageColumn(name, name.replace("_", " "), about, kind, values, units=units, **fields)
 
 
 def _with_units(column: PageColumn) -> PageColumn:
@@ -231,23 +229,18 @@ def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> PageColumn:
     values = values.astype(str) if values.dtype.kind == "O" else values
     distinct_values, codes = np.unique(values, return_inverse=True)
     units = str(attrs.get("units", "1"))
-    path = str(attrs.get("path", ""))
-    texts = tuple(setting(value.item(), units) for value in distinct_values)
-    factor, display_units = (1.0, "")
-    if distinct_values.dtype.kind in "iuf" and units != "1":
-        factor, display_units = scale(float(np.median(distinct_values)), units)
-    return PageColumn(
+    is_quantity = distinct_values.dtype.kind in "iuf" and units != "1"
+    factor, display_units = scale(float(np.median(distinct_values)), units) if is_quantity else (1.0, "")
+    return _column(
         name,
-        name.replace("_", " "),
-        str(attrs.get("long_name", name)),
         "axis",
         codes.reshape(-1),
-        units=units,
+        attrs,
         factor=factor,
         display_units=display_units,
-        texts=texts,
+        texts=tuple(setting(value.item(), units) for value in distinct_values),
         distinct_values=distinct_values,
-        path=path,
+        path=str(attrs.get("path", "")),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.equations.operations import steps, walk
 from dse.lab.prove import forms
 from dse.lab.prove.staged import StagedOperations, stage_operations
 from dse.spec.search import Interval
@@ -103,10 +104,7 @@ class BlockEvaluator:
         self.staged = stage_operations(program, grid, dimension_paths, self.mappings)
         self.rates = _rate_leaves(self.staged)
         self.symbol = {i: symbol for symbol, i in enumerate(self.axis_of)}
-        self._operations = [
-            (forms.operation(name, parameters, len(self.symbol)), inputs, output)
-            for name, parameters, inputs, output in self.staged.operations
-        ]
+        self._steps = steps(self.staged.operations, functools.partial(forms.operation, n_symbols=len(self.symbol)))
 
     @property
     def all_designs(self) -> BlockRanges:
@@ -186,9 +184,7 @@ class BlockEvaluator:
 
     def evaluate_operations(self, values: dict[int, Any]) -> tuple[list[Any], Any]:
         """Add the results of all operations to values by number, and return those of objectives and of the reason."""
-        with np.errstate(all="ignore"):
-            for function, inputs, output in self._operations:
-                values[output] = function(*[values[i] for i in inputs])
+        walk(self._steps, values)
         return [values[i] for i in self.staged.objectives], values[self.staged.reason]
 
 

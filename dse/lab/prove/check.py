@@ -1,15 +1,17 @@
 """Check a certificate: a second, simpler program than the one that proved.
 
 It walks the tree of blocks, which must divide the space without gap or overlap, and bounds again each that is not
-divided: by plain intervals, and by lines in double precision along the axes (one value after the other, nothing
+divided: by plain ranges, and by lines in double precision along the axes (one value after the other, nothing
 deferred). A block that no known design is within the gap of is halved until one is, or until the model itself evaluates
 the few designs that are left. The known designs are evaluated by the model. What is shared with the proof is the list
-of operations, the plain rules of intervals, and what the mapping decides.
+of operations, their ranges in the table of primitives, and what the mapping decides. Which operations have lines is
+stated here a second time: a wrong shape in the table cannot pass both.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from dse.doors.scalars import intervals
+from dse.equations.operations import steps, walk
+from dse.equations.primitives import range_function
 from dse.errors import InputError
 from dse.lab.prove import proof as proofs
 from dse.lab.prove.blocks import BlockEvaluator, BlockRanges, single_designs
@@ -240,8 +243,7 @@ class _LineBounds:
         for i, (low, high) in self._evaluator.ends(ranges):
             is_exact = low is high or low.dtype.kind != "f"
             values[i] = low if low is high else (low, high) if is_exact else self._leaf(i, low, high)
-        for name, parameters, inputs, output in staged.operations:
-            values[output] = self._evaluate_line(name, parameters, *[values[i] for i in inputs])
+        walk(steps(staged.operations, lambda *operation: functools.partial(self._evaluate_line, *operation)), values)
         objectives, reason = [values[i] for i in staged.objectives], values[staged.reason]
         low = np.stack([np.broadcast_to(_ends(objective)[0], count) for objective in objectives], axis=1)
         axis = self._widest(ranges, objectives)
@@ -275,7 +277,7 @@ class _LineBounds:
 
     def _evaluate_line(self, name: str, parameters: tuple[Any, ...], *operands: Any) -> Any:
         """Return the value of an operation: an array where it is exact, ends of a count or truth value, else a line."""
-        interval = intervals.operation(name, parameters)(*map(_ends, operands))
+        interval = range_function(name, parameters)(*map(_ends, operands))
         if interval[0] is interval[1]:
             return interval[0]
         if interval[0].dtype.kind != "f":

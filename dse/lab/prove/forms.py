@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from dse.doors.scalars import intervals
-from dse.doors.scalars.intervals import Pair
-from dse.doors.scalars.operations import numpy_function
+from dse.equations import rules
+from dse.equations.primitives import CurveShape, Shape, numpy_function, primitive, range_function
+from dse.equations.rules import Pair
 
 #: Indices of the rows of a value; ``SLOPES`` is the first of the slopes.
 LOW, HIGH, CENTRE, RADIUS, BULK, SLOPES = range(6)
@@ -88,7 +88,7 @@ def leaf_form(low: Any, high: Any, symbol: int, n_symbols: int, is_rate: bool) -
     """
     if not is_rate or not (low > 0).all():
         return _along(low, high, symbol, n_symbols)
-    inverse = _along(*intervals.operation("div", ())((np.ones_like(low),) * 2, (low, high)), symbol, n_symbols)
+    inverse = _along(*rules.quotient_range((np.ones_like(low),) * 2, (low, high)), symbol, n_symbols)
     form = _curve(lambda v: _UNIT / v, _inverse_tangent, inverse, (low, high))
     form.inverse = inverse
     return form
@@ -127,26 +127,25 @@ def operation(name: str, parameters: tuple[Any, ...], n_symbols: int) -> Callabl
         n_symbols: count of slopes of a form.
 
     Raises:
-        KeyError: for an operation without a rule.
+        RefusedPrimitiveError: for an operation without a range.
     """
-    compute, interval_rule, form_rule = (
-        numpy_function(name, parameters),
-        intervals.operation(name, parameters),
-        _form_rule(name, parameters, n_symbols),
-    )
+    compute, range_rule = numpy_function(name, parameters), range_function(name, parameters)
+    line = primitive(name).line
+    form_rule = _form_rule(name, parameters, n_symbols)
+    inverse_shape = None if isinstance(line, CurveShape) or line is None else _INVERSES.get(line)
 
     def run(*operands: Value) -> Value:
         if all(isinstance(x, np.ndarray) for x in operands):
             value: np.ndarray = compute(*operands)
             return value
-        form = form_rule(*operands) if form_rule and all(map(_is_real, operands[name == "select_n" :])) else None
+        form = form_rule(*operands) if form_rule and all(map(_is_real, operands[line == "selection" :])) else None
         if form is None:
-            ends = interval_rule(*map(pair, operands))
+            ends = range_rule(*map(pair, operands))
             if ends[0].dtype.kind != "f":
                 return ends
             form = interval_form(*ends, n_symbols)
-        if name in _INVERSES and any(isinstance(x, Form) and x.inverse is not None for x in operands):
-            form.inverse = _combined_inverse(_INVERSES[name], n_symbols, *operands)
+        if inverse_shape and any(isinstance(x, Form) and x.inverse is not None for x in operands):
+            form.inverse = _combined_inverse(inverse_shape, n_symbols, *operands)
         return form
 
     return run
@@ -215,7 +214,7 @@ def _affine_product(x: Form, y: Form) -> Form:
     x, y = x.settled(), y.settled()
     x_centre, y_centre = x.rows[CENTRE], y.rows[CENTRE]
     rows = x_centre * y.rows + y_centre * x.rows
-    rows[LOW], rows[HIGH] = intervals.operation("mul", ())(x.pair, y.pair)
+    rows[LOW], rows[HIGH] = rules.product_range(x.pair, y.pair)
     rows[CENTRE] = x_centre * y_centre
     spread_product = x.spread() * y.spread()
     rows[RADIUS] = abs(x_centre) * y.rows[RADIUS] + abs(y_centre) * x.rows[RADIUS] + spread_product
@@ -227,9 +226,9 @@ def _quotient(x: Value, y: Value) -> Form | None:
     """Return ``x / y``, one of which is a form, None where a form ``y`` may be 0 or less."""
     if not isinstance(y, Form):
         form = _product(x, _UNIT / y)
-        form.rows[LOW], form.rows[HIGH] = intervals.operation("div", ())(pair(x), (y, y))
+        form.rows[LOW], form.rows[HIGH] = rules.quotient_range(pair(x), (y, y))
         return Form(form.rows, form.depth + 1)
-    ends = intervals.operation("div", ())(pair(x), y.pair)
+    ends = rules.quotient_range(pair(x), y.pair)
     inverse = y.inverse
     if inverse is None:
         y = y.settled()
@@ -262,7 +261,7 @@ def _curve(function: Callable[[Any], Any], tangent: Callable[[Any], Any], x: For
         touch = tangent(slope)
     touch = np.where(touch == touch, np.minimum(np.maximum(touch, low), high), low).astype(np.float32)
     pairs = zip((*ends, function(touch)), (low, high, touch), strict=True)
-    least, most = intervals.hull([end - slope * value for end, value in pairs])
+    least, most = rules.hull([end - slope * value for end, value in pairs])
     rows = x.rows * slope
     half = _HALF * (most - least)
     rows[CENTRE] += _HALF * least + _HALF * most
@@ -272,16 +271,16 @@ def _curve(function: Callable[[Any], Any], tangent: Callable[[Any], Any], x: For
     return Form(rows, x.depth + 3).settled()
 
 
-def _curve_form(
-    name: str, parameters: tuple[Any, ...], tangent: Callable[[Any], Any], x: Form, lower_limit: float, *operands: Any
-) -> Form | None:
-    """Return the form of a function by name of a form, None where the form may be at or below ``lower_limit``."""
+def _curve_form(name: str, parameters: tuple[Any, ...], curve: CurveShape, x: Value, *operands: Value) -> Form | None:
+    """Return the form of a curve of a form, None where the form may be below its limit or another operand is moved."""
+    if not isinstance(x, Form) or any(isinstance(y, Form) for y in operands):
+        return None
     x = x.settled()
-    if not (x.rows[LOW] > lower_limit).all():
+    if not (x.rows[LOW] > curve.above).all():
         return None
     function = numpy_function(name, parameters)
-    interval = intervals.operation(name, parameters)(x.pair, *((y, y) for y in operands))
-    return _curve(lambda v: function(v, *operands), tangent, x, interval)
+    ends = range_function(name, parameters)(x.pair, *((y, y) for y in operands))
+    return _curve(lambda v: function(v, *operands), lambda slope: curve.tangent(*parameters, slope, *operands), x, ends)
 
 
 def _extreme(x: Value, y: Value, sign: int) -> Form:
@@ -361,61 +360,44 @@ def _selection(n_symbols: int, condition: Value, *cases: Value) -> Form | None:
     return Form(rows, 3 + max(x.depth if isinstance(x, Form) else 0 for x in cases))
 
 
-def _power(x: Value, y: Value) -> Form | None:
-    """Return ``x`` to the power of an array ``y``, None where ``x`` may be 0 or less or ``y`` is no array."""
-    if not isinstance(x, Form) or not isinstance(y, np.ndarray):
-        return None
-    return _curve_form("pow", (), lambda slope: np.power(slope / y, _UNIT / (y - _UNIT)), x, 0.0, y)
+#: Shape of an operation → function of values → form (or None).
+_SHAPES: dict[Shape, Callable[..., Form | None]] = {
+    "sum": _sum,
+    "difference": difference,
+    "negative": _negative,
+    "product": _product,
+    "quotient": _quotient,
+    "larger": functools.partial(_extreme, sign=1),
+    "smaller": functools.partial(_extreme, sign=-1),
+}
 
-
-def _integer_power(parameters: tuple[int], x: Form) -> Form | None:
-    """Return ``x`` to the integer power ``parameters[0]``, None for powers 0 and 1 and where ``x`` may be 0 or less."""
-    if parameters[0] in (0, 1):
-        return None
-    n = np.float32(parameters[0])
-    return _curve_form("integer_pow", parameters, lambda slope: np.power(slope / n, _UNIT / (n - _UNIT)), x, 0.0)
-
-
-#: Convex or concave function → lower limit of its argument, and slope → argument at which it has it.
-_CURVES: dict[str, tuple[float, Callable[[Any], Any]]] = {
-    "sqrt": (0.0, lambda slope: np.float32(0.25) / (slope * slope)),
-    "exp": (-np.inf, np.log),
-    "log": (0.0, lambda slope: _UNIT / slope),
+#: Shapes that give rates of rates, and what they are of their inverses.
+_INVERSES: dict[Shape, Shape] = {
+    "product": "product",
+    "quotient": "quotient",
+    "smaller": "larger",
+    "larger": "smaller",
+    "selection": "selection",
 }
 
 
 def _form_rule(name: str, parameters: tuple[Any, ...], n_symbols: int) -> Callable[..., Form | None] | None:
-    """Return the function values → form (or None) of an operation, None for one that has an interval alone."""
-    if name in _CURVES:
-        lower_limit, tangent = _CURVES[name]
-        return lambda x: _curve_form(name, parameters, tangent, x, lower_limit)
-    if name == "integer_pow":
-        return lambda x: _integer_power(parameters, x)
-    return functools.partial(_selection, n_symbols) if name == "select_n" else _FORM_RULES.get(name)
+    """Return the function values → form (or None) of an operation, None for one that has a range alone."""
+    line = primitive(name).line
+    if isinstance(line, CurveShape):
+        return functools.partial(_curve_form, name, parameters, line)
+    return None if line is None else _shape_rule(line, n_symbols)
 
 
-_FORM_RULES: dict[str, Callable[..., Form | None]] = {
-    "add": _sum,
-    "add_any": _sum,
-    "sub": difference,
-    "mul": _product,
-    "div": _quotient,
-    "max": functools.partial(_extreme, sign=1),
-    "min": functools.partial(_extreme, sign=-1),
-    "neg": _negative,
-    "pow": _power,
-}
-
-#: Operations that give rates of rates, and what they are of their inverses.
-_INVERSES = {"mul": "mul", "div": "div", "min": "max", "max": "min", "select_n": "select_n"}
+def _shape_rule(shape: Shape, n_symbols: int) -> Callable[..., Form | None]:
+    """Return the function values → form (or None) of a shape."""
+    return functools.partial(_selection, n_symbols) if shape == "selection" else _SHAPES[shape]
 
 
-def _combined_inverse(name: str, n_symbols: int, *operands: Value) -> Value | None:
+def _combined_inverse(shape: Shape, n_symbols: int, *operands: Value) -> Value | None:
     """Return the inverse of an operation on rates from the inverses of its operands, None where one is unknown."""
-    choice = operands[:1] if name == "select_n" else ()
-    rates = operands[len(choice) :]
-    inverses = [x.inverse if isinstance(x, Form) else _UNIT / x for x in rates]
+    choice = operands[:1] if shape == "selection" else ()
+    inverses = [x.inverse if isinstance(x, Form) else _UNIT / x for x in operands[len(choice) :]]
     if any(x is None or not (pair(x)[0] > 0).all() for x in inverses):
         return None
-    line = _form_rule(name, (), n_symbols)
-    return line(*choice, *inverses) if line else None
+    return _shape_rule(shape, n_symbols)(*choice, *inverses)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.equations.primitives import RefusedPrimitiveError
 from dse.errors import InputError
 from dse.io import atomic_file, counted, outputs, quantity, reporting
 from dse.io.files import is_sealed, seal
@@ -138,8 +139,8 @@ def evaluators(task: Problem) -> list[BlockEvaluator]:
         intervals = tuple(interval for interval in task.spec.intervals if interval.path in task.searched_leaves(grid))
         try:
             evaluators.append(BlockEvaluator(program, grid, intervals))
-        except (KeyError, NotImplementedError) as unknown:
-            where, got = f"study {task.study.name}", f"an operation that is not known of ranges: {unknown}"
+        except RefusedPrimitiveError as refused:
+            where, got = f"study {task.study.name}", f"an operation that is not known of ranges: {refused.primitive!r}"
             raise InputError(where, got, "the operations of dse.lab.prove", "leave out --prove") from None
     return evaluators
 

@@ -14,7 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from dse.doors.scalars.operations import Operation, Operations, equal_input, live_operations, numpy_function
+from dse.equations.operations import Operation, Operations, live_operations, steps, walk
+from dse.equations.primitives import equal_input, numpy_function, primitive
 from dse.errors import InputError
 from dse.sweep import Grid
 from dse.sweep.engine.numpy_backend import operations_of
@@ -113,7 +114,7 @@ def _simplify(operations: Operations) -> tuple[dict[int, Any], list[Operation], 
         position = equal_input(name, [constants.get(i) for i in inputs])
         if position is not None:
             aliases[output] = inputs[position]
-        elif name in ("stop_gradient", "copy"):
+        elif primitive(name).is_identity:
             aliases[output] = inputs[0]
         elif name == "sub" and inputs[0] == inputs[1]:
             constants[output] = np.float32(0.0)
@@ -200,12 +201,9 @@ def _table_values(
 ) -> dict[int, np.ndarray]:
     """Return number of a value → its values [mapping], for ``table_ids``."""
     count = len(next(iter(columns.values())))
-    steps = [(numpy_function(name, parameters), inputs, output) for name, parameters, inputs, output in operations]
-    parts = []
+    table_steps, parts = steps(operations, numpy_function), []
     for start in range(0, count, _BATCH):
         values = constants | {i: column[start : start + _BATCH].astype(np.float32) for i, column in columns.items()}
-        with np.errstate(all="ignore"):
-            for function, inputs, output in steps:
-                values[output] = function(*[values[i] for i in inputs])
+        walk(table_steps, values)
         parts.append({i: np.broadcast_to(values[i], min(_BATCH, count - start)) for i in table_ids})
     return {i: np.concatenate([part[i] for part in parts]) for i in table_ids}

@@ -30,8 +30,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
-from dse.doors import ScalarFunction, step_time
+from dse.doors import step_time
 from dse.doors.evaluation import stages
+from dse.equations import ScalarFunction
 from dse.model import Batch
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import Design, Scalar, Serving

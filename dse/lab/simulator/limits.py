@@ -8,7 +8,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from dse.doors import ScalarFunction, cache_capacity
+from dse.doors import cache_capacity
+from dse.equations import ScalarFunction
 from dse.errors import InputError
 from dse.lab.simulator.load import RequestList
 from dse.model.serving.intake import limit_tokens_per_sequence, output_tokens_per_step

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.doors import ScalarFunction
 from dse.doors.serving import coupled_ranks
+from dse.equations import ScalarFunction
 from dse.errors import InputError
 from dse.lab.simulator.limits import SchedulerLimits, scheduler_limits
 from dse.lab.simulator.load import Floats, Integers, RequestList, draw_requests

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.doors import ScalarFunction, step_time
+from dse.doors import step_time
+from dse.equations import ScalarFunction
 from dse.model import Batch
 from dse.types import Design
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dse.doors import ScalarFunction, Study
+from dse.doors import Study
+from dse.equations import ScalarFunction
 from dse.measured.decisions.scenarios import Scenario, add_base, apply_scenario
 from dse.measured.prediction import evaluate_many, group_by_structure
 from dse.measured.uncertainty.intervals import has_interval

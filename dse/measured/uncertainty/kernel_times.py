@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.doors import ScalarFunction
+from dse.equations import ScalarFunction
 from dse.measured.prediction import group_by_structure
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.spreads import Spreads, total_deviations

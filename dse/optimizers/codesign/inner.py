@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from dse.designs import leaf, replace
-from dse.doors import Equations, ScalarFunction
+from dse.equations import Equations, ScalarFunction
 from dse.io.files import search_digest
 from dse.model import generated
 from dse.sweep import Grid

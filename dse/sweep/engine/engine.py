@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.doors.folding import DecidedVariable, decisions
-from dse.doors.ranges import Ranges, are_integers
-from dse.doors.scalars.intervals import Pair
+from dse.equations.folding import DecidedVariable, Ranges, are_integers, decisions
+from dse.equations.rules import Pair
 from dse.io import cache
 from dse.io.environment import platform, software_versions
 from dse.sweep.engine import nesting

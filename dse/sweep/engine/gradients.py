@@ -24,9 +24,11 @@ from jax import Array, lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from dse.designs import leaf, leaf_path, leaves_of, replace
-from dse.doors import STUDIES, ScalarFunction, Study, fold, recording
-from dse.doors.scalars.operations import Operations
-from dse.doors.scalars.slopes import FLAT, RULES, Rule, backward_steps
+from dse.doors import STUDIES, Study
+from dse.equations import ScalarFunction, fold, recording
+from dse.equations.operations import Operations, backward_steps, steps, walk, walk_back
+from dse.equations.primitives import slope_rules
+from dse.equations.rules import Slope
 from dse.errors import InputError, unknown_name
 from dse.io import fuse_outputs
 from dse.io.environment import processors, reuse_memory
@@ -97,15 +99,10 @@ class Differentiated:
         """Return the outputs and slopes, as :meth:`__call__`, computed operation by operation."""
         operations, by, target = self.operations, range(self.n_differentiated), self.operations.outputs[0]
         values: dict[int, Any] = dict(enumerate((*rows, *operations.constants[: operations.n_literals], *shared)))
-        for name, parameters, inputs, output in operations.operations:
-            values[output] = _jax_operation(name, parameters)(*(values[i] for i in inputs))
+        walk(steps(operations.operations, _jax_operation), values)
         values[target] = jnp.asarray(values[target], operations.precision)
-        slopes: dict[int, Any] = {target: jnp.ones_like(values[target])}
-        for inputs, output, rules in backward_steps(operations, by, target, _rules):
-            slope = slopes.get(output) if output in by else slopes.pop(output, None)
-            for i, rule in rules if slope is not None else ():
-                contribution = rule(slope, values[output], *(values[k] for k in inputs))
-                slopes[i] = slopes[i] + contribution if i in slopes else contribution
+        backward = backward_steps(operations.operations, by, target, _slopes)
+        slopes = walk_back(backward, values, by, {target: jnp.ones_like(values[target])})
         return [values[i] for i in operations.outputs], [slopes.get(i, jnp.zeros_like(values[target])) for i in by]
 
 
@@ -126,7 +123,7 @@ _JAX_OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def _jax_operation(name: str, parameters: tuple[Any, ...]) -> Callable[..., Any]:
-    """Return the function of JAX for an operation of :mod:`dse.doors.scalars.operations`."""
+    """Return the function of JAX for an operation of :mod:`dse.equations`."""
     function = _JAX_OPERATIONS.get(name) or getattr(lax, name)
     return lambda *inputs: function(*inputs, *parameters)
 
@@ -136,12 +133,12 @@ def _choice_slope(is_chosen: Any, is_equal: Any, chosen_slope: Any, other_slope:
     return jnp.where(is_chosen, chosen_slope, jnp.where(is_equal, 0.5 * g, other_slope))
 
 
-def _case_rule(i: int) -> Rule:
+def _case_rule(i: int) -> Slope:
     """Return the rule of case ``i`` of a selection: all of the slope where it is selected, else 0."""
     return lambda g, _, which, *cases: jnp.where(which.astype(jnp.int32) == i, g, 0.0)
 
 
-def _jax_rule(name: str, parameters: tuple[Any, ...], i: int) -> Rule:
+def _jax_rule(name: str, parameters: tuple[Any, ...], i: int) -> Slope:
     """Return the rule of input ``i`` of an operation, from ``jax.vjp``."""
 
     def rule(g: Any, _: Any, *inputs: Any) -> Any:
@@ -156,7 +153,7 @@ def _jax_rule(name: str, parameters: tuple[Any, ...], i: int) -> Rule:
 #: Operations whose rules hold for arrays of NumPy and JAX alike.
 _COMMON_RULES = ("add", "add_any", "sub", "mul", "div", "neg", "exp", "log", "square", "copy")
 
-_CHOICE_RULES: dict[str, tuple[Rule, ...]] = {
+_CHOICE_RULES: dict[str, tuple[Slope, ...]] = {
     "max": (
         lambda g, _, x, y: _choice_slope(x > y, x == y, g, 0.0, g),
         lambda g, _, x, y: _choice_slope(x > y, x == y, 0.0, g, g),
@@ -168,17 +165,14 @@ _CHOICE_RULES: dict[str, tuple[Rule, ...]] = {
 }
 
 
-def _rules(name: str, parameters: tuple[Any, ...], n_inputs: int) -> Sequence[Rule | None]:
-    """Return the rule of each input of an operation, None where there is no slope."""
-    if name in FLAT or (name == "convert_element_type" and np.dtype(*parameters).kind != "f"):
-        return (None,) * n_inputs
+def _slopes(name: str, parameters: tuple[Any, ...], n_inputs: int) -> Sequence[Slope | None]:
+    """Return the slope of each input of an operation, None where there is none."""
+    slopes = slope_rules(name, parameters, n_inputs)
+    if name in _COMMON_RULES or not any(slopes):
+        return slopes
     if name == "select_n":
         return [None, *map(_case_rule, range(n_inputs - 1))]
-    return (
-        RULES[name]
-        if name in _COMMON_RULES
-        else _CHOICE_RULES.get(name) or [_jax_rule(name, parameters, i) for i in range(n_inputs)]
-    )
+    return _CHOICE_RULES.get(name) or [_jax_rule(name, parameters, i) for i in range(n_inputs)]
 
 
 @persistent_jit("target", "as_one", options=_OPTIONS)

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.doors import Equations
-from dse.doors.equations import Atom
+from dse.equations import Equations
+from dse.equations.equation import Atom
 from dse.sweep.engine.options import option_axes
 from dse.sweep.grid.grid import Grid
 

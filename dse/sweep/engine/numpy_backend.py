@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dse.doors import ScalarFunction
-from dse.doors.scalars.operations import Operations
+from dse.equations import ScalarFunction
+from dse.equations.operations import Operations
 from dse.errors import InputError
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of, evaluate_point
@@ -44,7 +44,7 @@ def operations_of(program: Program, base: Design, values: Mapping[str, Any]) -> 
     operations = _function(program).operations(base, dict(values))
     if operations is None:
         where, got = f"study {program.study.name}", "a model with operations that dse has no intervals of"
-        raise InputError(where, got, "the operations of dse.doors.scalars", "search without --prove")
+        raise InputError(where, got, "the primitives of dse.equations", "search without --prove")
     return operations
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dse.designs import replace
-from dse.doors import Equations, Study, folding
-from dse.doors.equations import Constant
+from dse.doors import Study
+from dse.equations import Equations, folding
+from dse.equations.equation import Constant
 from dse.spec import Expression, Objective
 from dse.sweep.engine.clock import CompileClock
 from dse.types import Design, Scalar
@@ -60,7 +61,7 @@ def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar])
     """
     import jax.numpy as jnp
 
-    from dse.doors import recording
+    from dse.equations import recording
 
     design, study = replace(base, values), program.study
     metrics = (recording.once(study.evaluate) if program.is_cacheable else study.evaluate)(design)
@@ -103,6 +104,7 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
     constants.
     """
     import jax
+
 
     if program.neutral_inputs or program.decided:
         equations, outputs = equations_of(dataclasses.replace(program, neutral_inputs=(), decided=()), inputs)

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dse.doors import Equations
-from dse.doors.equations import Atom, Constant
+from dse.equations import Equations
+from dse.equations.equation import Atom, Constant
 from dse.sweep.engine.nesting import FIRST, OUTER, SECOND, Inner, Nest
 from dse.sweep.engine.point import Program, equations_of
 from dse.sweep.engine.scores import Output

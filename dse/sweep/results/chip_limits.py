@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dse.doors import ScalarFunction
+from dse.equations import ScalarFunction
 from dse.types import Chip, Scalar
 
 #: Share that counts as the whole, within rounding.

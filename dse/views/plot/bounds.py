@@ -143,7 +143,7 @@ def _seconds_by_bound(results: xr.Dataset, rows: np.ndarray, count: int) -> dict
 @functools.cache
 def _bounds_of(study: Study) -> Callable[[Design], Any]:
     """Return the function from a design to (its seconds by bound, None), uncompiled, as a figure has few designs."""
-    from dse.doors import ScalarFunction
+    from dse.equations import ScalarFunction
 
     def bounds_of(design: Design) -> tuple[Any, None]:
         assert study.bounds is not None  # checked by bounds()

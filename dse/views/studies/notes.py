@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dse.designs.priced import stands_in_for_dies, stands_in_for_price
-from dse.doors import ScalarFunction
+from dse.equations import ScalarFunction
 from dse.io import quantity
 from dse.types import Chip, Design, Emissions, Experts, Prices, System, Topology
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from dse.doors import ScalarFunction
+from dse.equations import ScalarFunction
 from dse.model import lay_out, operate, training_work
 from dse.model.choice import plus, times
 from dse.model.layout import Recomputed

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from dse.doors import ScalarFunction
+from dse.equations import ScalarFunction
 from dse.types import Design, Schedule
 from dse.types.trees import tree_map
 from dse.views.trace.orders import PassKind

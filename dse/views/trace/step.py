@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dse.doors import TRAINING, ScalarFunction, evaluate
+from dse.doors import TRAINING, evaluate
+from dse.equations import ScalarFunction
 from dse.errors import InputError
 from dse.types import Design, Infeasible, Schedule
 from dse.types.trees import tree_map

@@ -15,9 +15,9 @@ from jax import lax
 import dse
 from dse.designs import leaf, replace
 from dse.designs.records import OF_EXPERTS, OPTIONAL
-from dse.doors import STUDIES, ScalarFunction, evaluation, recording, scalars
-from dse.doors.scalars import operations
-from dse.doors.scalars.slopes import FLAT, RULES
+from dse.doors import STUDIES, evaluation
+from dse.equations import ScalarFunction, recording, scalar_function
+from dse.equations.primitives import PRIMITIVES
 from dse.errors import Notice
 from dse.io.environment import double_precision
 from dse.types import Metrics, Packing
@@ -179,22 +179,6 @@ def equations_of(function, *arguments):
     return lambda *given: found(*jax.tree.leaves(given))[0]
 
 
-def test_every_operation_has_its_rule_or_no_slope():
-    """One that was forgotten would have a slope of nothing."""
-    by_hand = {"select_n", "integer_pow", "convert_element_type"}
-    named = [*RULES, *FLAT, *by_hand]
-    assert set(named) == operations.PLAIN.keys() | operations.WITH_PARAMETERS.keys() and len(named) == len(set(named))
-
-
-def test_what_later_versions_of_jax_have_as_one_operation():
-    x = np.float64(0.3)
-    assert operations.numpy_function("log2", ())(x) == np.log2(x)
-    assert operations.numpy_function("one_minus_square", ())(x) == pytest.approx(1.0 - x**2, rel=1e-15)
-    (by_log2,), (by_square,) = RULES["log2"], RULES["one_minus_square"]
-    assert by_log2(1.0, None, x) == pytest.approx(1.0 / (x * np.log(2.0)), rel=1e-15)
-    assert by_square(1.0, None, x) == pytest.approx(-2.0 * x, rel=1e-15)
-
-
 #: Designs that together can have every record that some have and others lack.
 STRUCTURES = {
     "generated": ("llama-3-70b", "gpu"), "sparse": ("glm-5", "eos"), "recurrent": ("minimax-text-01", "frontier"),
@@ -227,7 +211,7 @@ def test_structures_have_every_record():
 def unknown_primitives(function, *arguments):
     """Primitives of a function that NumPy does not evaluate here."""
     found, _ = recording.trace(function, *jax.tree.map(np.float32, arguments))
-    return {one.primitive.name for one in found.equations} - operations.PLAIN.keys() - operations.WITH_PARAMETERS.keys()
+    return {one.primitive.name for one in found.equations} - PRIMITIVES.keys()
 
 
 @pytest.mark.parametrize("study", STUDIES)
@@ -311,5 +295,5 @@ def test_models_of_others_are_not_kept(monkeypatch):
     def kept(*_):
         raise AssertionError
 
-    monkeypatch.setattr(scalars.cache, "get_or_compute", kept)
+    monkeypatch.setattr(scalar_function.cache, "get_or_compute", kept)
     assert ScalarFunction(lambda x: (2.0 * x, "beside"), None)(3.0) == (6.0, "beside")

@@ -24,7 +24,8 @@ import pytest
 
 import dse.model
 from dse.designs import replace
-from dse.doors import STUDIES, ScalarFunction, evaluation, serving
+from dse.doors import STUDIES, evaluation, serving
+from dse.equations import ScalarFunction
 from dse.measured.kernels import FORMULAS, device_of
 from dse.measured.kernels.readers import OPERATIONS
 from dse.model import formats

@@ -10,8 +10,8 @@ import pytest
 import dse
 from dse import types
 from dse.designs import catalog, leaf, replace
-from dse.doors import ScalarFunction
 from dse.doors.evaluation import evaluate
+from dse.equations import ScalarFunction
 from dse.views.explanation import continuous_leaves, explain
 
 METRICS = ("step_time", "energy_per_step")

@@ -9,9 +9,10 @@ import pytest
 from jax import lax
 
 import dse
-from dse.doors import TRAINING, recording
-from dse.doors.equations import merged_equations
+from dse.doors import TRAINING
 from dse.doors.evaluation import evaluate
+from dse.equations import recording
+from dse.equations.equation import merged_equations
 from dse.io.environment import double_precision
 from dse.sweep import execute, plan
 from dse.types.metrics import CARBON, MONEY, RUN

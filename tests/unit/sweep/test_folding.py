@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dse.doors import fold, recording
+from dse.equations import fold, recording
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.numpy_backend import evaluate_few

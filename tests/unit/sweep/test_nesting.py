@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dse.doors import recording
+from dse.equations import recording
 from dse.sweep import execute, plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import Dependence, Inner, Nest, axis_dependence, choose_inner, cost_per_design

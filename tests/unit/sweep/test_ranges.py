@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dse.doors import fold, recording
-from dse.doors.folding import decisions
-from dse.doors.ranges import Ranges, are_integers
+from dse.equations import fold, recording
+from dse.equations.folding import Ranges, are_integers, decisions
 from dse.spec.sweep import from_text
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine

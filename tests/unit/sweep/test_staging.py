@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dse.doors import recording
-from dse.doors.equations import Constant
+from dse.equations import recording
+from dse.equations.equation import Constant
 from dse.sweep import plan
 from dse.sweep.engine import reductions
 from dse.sweep.engine.chunks import ChunkPrograms

@@ -1,4 +1,5 @@
-// The model: a list of operations on numbers of single precision, run on many designs at once.
+// The model: a list of operations on numbers of single precision, run on many designs at once. What the operations do,
+// kernelsOn, is written with the page (program.py).
 //
 // A plan says which leaves vary along x (1), along y (2), or both (3); the others are the same for all designs.
 // Operations are done as often as what they depend on: once, once a value of x, once a value of y, or once a design.
@@ -6,47 +7,18 @@
 /** Values of x that are computed at once: so many that a call costs little, so few that all stay in the cache. */
 const WIDTH = 512;
 const WORDS = { inf: Infinity, "-inf": -Infinity, nan: NaN };
-/** Round halves to even; the nearest whole number of 32 bits towards 0, and 0 for what is no number. */
+/** Round halves to even, or away from 0; the nearest whole number of 32 bits towards 0, and 0 for what is no number. */
 const even = (value) => (Math.abs(value % 1) === 0.5 ? 2 * Math.round(value / 2) : Math.round(value));
+const away = (value) => Math.sign(value) * Math.floor(Math.abs(value) + 0.5);
 const whole = (value) => (Number.isNaN(value) ? 0 : Math.max(-2147483648, Math.min(2147483647, Math.trunc(value))));
-/**
- * What the operations do: n results from o on, of inputs from a, b and c on, which go on by p, q and r: by 1 where they
- * vary along x, by 0 where they are the same. Storing into F rounds to single precision. The most frequent ones are
- * written out: a loop that calls is as fast only where nothing else calls from it.
- */
-function kernelsOn(F, I) {
-  const of1 = (of, to = F, from = F) => (o, n, a, p) => {
-    for (let i = 0; i < n; i++) to[o + i] = of(from[a + i * p]);
-  };
-  const of2 = (of, to = F, from = F) => (o, n, a, p, b, q) => {
-    for (let i = 0; i < n; i++) to[o + i] = of(from[a + i * p], from[b + i * q]);
-  };
-  const numbers = { gt: (x, y) => x > y, ge: (x, y) => x >= y, lt: (x, y) => x < y, le: (x, y) => x <= y,
-    eq: (x, y) => x === y, ne: (x, y) => x !== y, rem: (x, y) => x % y, pow: (x, y) => (x === 1 ? 1 : x ** y) };
-  const wholes = { add: (x, y) => x + y, sub: (x, y) => x - y, mul: Math.imul, div: (x, y) => x / y, max: Math.max,
-    min: Math.min, and: (x, y) => x & y, or: (x, y) => x | y, xor: (x, y) => x ^ y };
-  const singles = { sqrt: Math.sqrt, ceil: Math.ceil, floor: Math.floor, neg: (x) => -x, abs: Math.abs, sign: Math.sign,
-    exp: Math.exp, exp2: (x) => 2 ** x, log: Math.log, log2: Math.log2, log1p: Math.log1p, expm1: Math.expm1,
-    tanh: Math.tanh, not: (x) => 1 - x, is_finite: Number.isFinite, round: even,
-    round_away: (x) => Math.sign(x) * Math.floor(Math.abs(x) + 0.5) };
-  const named = (kernels, of, ending = "", ...places) =>
-    Object.entries(kernels).map(([name, kernel]) => [name + ending, of(kernel, ...places)]);
-  const { rem, pow, ...compare } = numbers;
-  return {
-    ...Object.fromEntries([...named(singles, of1), ...named(numbers, of2), ...named(wholes, of2, "_i", I, I),
-      ...named(compare, of2, "_i", F, I), ...named({ neg: (x) => -x, not: (x) => ~x }, of1, "_i", I, I)]),
-    to_whole: of1(whole, I), to_number: of1((x) => x, F, I),
-    add(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] + F[b + i * q]; },
-    sub(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] - F[b + i * q]; },
-    mul(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] * F[b + i * q]; },
-    div(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] / F[b + i * q]; },
-    max(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = Math.max(F[a + i * p], F[b + i * q]); },
-    min(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = Math.min(F[a + i * p], F[b + i * q]); },
-    // Bits are chosen, so that the cases may be whole numbers.
-    select_n(o, n, a, p, b, q, c, r) {
-      for (let i = 0; i < n; i++) I[o + i] = F[a + i * p] !== 0 ? I[c + i * r] : I[b + i * q];
-    },
-  };
+/** A whole power by squaring, each product rounded to single precision. */
+function power(base, exponent) {
+  let product = exponent & 1 ? base : 1, square = base;
+  for (let bits = Math.abs(exponent) >> 1; bits; bits >>= 1) {
+    square = Math.fround(square * square);
+    if (bits & 1) product = Math.fround(product * square);
+  }
+  return exponent < 0 ? 1 / product : product;
 }
 class Machine {
   /** A machine for a program, as program.py writes it. */
@@ -60,13 +32,11 @@ class Machine {
   }
   /** Have room for this many numbers. */
   reserve(size) {
-    const bytes = new ArrayBuffer(4 * size), { inputs, constants, names } = this.program;
+    const bytes = new ArrayBuffer(4 * size), { inputs, constants } = this.program;
     this.F = new Float32Array(bytes);
     this.I = new Int32Array(bytes);
     constants.forEach(([kind, value], i) => { (kind === "i" ? this.I : this.F)[inputs + i] = WORDS[value] ?? value; });
-    const kernels = kernelsOn(this.F, this.I), missing = names.find((name) => !kernels[name]);
-    if (missing) throw new Error(`no operation ${missing}`);
-    this.kernels = names.map((name) => kernels[name]);
+    this.kernels = kernelsOn(this.F, this.I);
   }
   /** What is computed how often for these outputs, and where its values lie. */
   plan(varying, outputs) {

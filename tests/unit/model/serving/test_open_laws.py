@@ -8,8 +8,9 @@ import pytest
 import dse
 from dse.designs import replace
 from dse.designs.records import with_serving_defaults
-from dse.doors import SERVING, ScalarFunction, serve
+from dse.doors import SERVING, serve
 from dse.doors.serving import serve as of_one
+from dse.equations import ScalarFunction
 from dse.errors import InputError
 from dse.lab.simulator.run import simulate
 from dse.types import Infeasible, Load

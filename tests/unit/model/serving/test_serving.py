@@ -10,8 +10,9 @@ import pytest
 import dse
 from dse import types
 from dse.designs import catalog
-from dse.doors import SERVING, recording, serve_pools
+from dse.doors import SERVING, serve_pools
 from dse.doors.serving import bounds, serve, step_bounds
+from dse.equations import recording
 from dse.model import Batch, cache_bytes, parameter_count, stage_of, weight_bytes
 from dse.model.work.blocks import attention_of
 from dse.model.work.states import States

@@ -22,15 +22,13 @@ from jax.core import Trace, Tracer
 from jax.extend import core as extend
 from jax.extend.core import ClosedJaxpr, Primitive
 
-from dse.doors.equations import (
+from dse.equations.equation import (
     CALL_PRIMITIVES,
     Atom,
     Constant,
     EquationMerger,
     Equations,
-    InlineProgram,
     constant,
-    inline_program,
     merged_equations,
     number,
 )
@@ -75,7 +73,7 @@ def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Equations, jax
 class _RecordedFunction(NamedTuple):
     """A function that was recorded once and that other recordings include."""
 
-    program: InlineProgram
+    equations: Equations
     avals: list[Any]  #: types of its outputs
     leaves: list[tuple[int | None, Any]]  #: of its output: a number of these outputs, or None and a value as it is
     structure: Any  #: of its output
@@ -121,8 +119,8 @@ def _recorded_function(
         (next(value_indices), None) if type(leaf) is Recorded else (None, leaf) for leaf in output_leaves
     ]
     recording.invalidate()
-    program = inline_program(merger.to_equations([leaf.atom for leaf in values]))
-    return _RecordedFunction(program, [leaf.aval for leaf in values], leaves, output_structure)
+    equations = merger.to_equations([leaf.atom for leaf in values])
+    return _RecordedFunction(equations, [leaf.aval for leaf in values], leaves, output_structure)
 
 
 class CannotRecordError(Exception):
@@ -174,7 +172,7 @@ class Recording(Trace):
 
     def include(self, recorded_function: _RecordedFunction, values: Sequence[Recorded]) -> Any:
         """Return the output pytree, at recorded values, of a function that was recorded before."""
-        atoms = self._merger.add_program(recorded_function.program, [value.atom for value in values])
+        atoms = self._merger.add_equations(recorded_function.equations, [value.atom for value in values])
         recorded = [Recorded(self, aval, atom) for aval, atom in zip(recorded_function.avals, atoms, strict=True)]
         leaves = [leaf if position is None else recorded[position] for position, leaf in recorded_function.leaves]
         return jax.tree.unflatten(recorded_function.structure, leaves)

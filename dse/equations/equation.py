@@ -1,4 +1,4 @@
-"""The model as a list of equations, each of them once; :func:`dse.doors.recording.trace` makes it.
+"""The model as a list of equations, each of them once; :func:`dse.equations.recording.trace` makes it.
 
 The model says what it means, so it computes many a value in several places. XLA would find that out too, but only
 after JAX has batched and lowered every copy: the 8,400 equations of training are 4,400 distinct ones. With
@@ -44,6 +44,7 @@ class Equation(NamedTuple):
     inputs: tuple[Atom, ...]
     outputs: tuple[int, ...]
     has_effect: bool
+    key: Hashable  #: of the parameters: equal for equal ones
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,7 +69,7 @@ class Equations:
         def read(atom: Atom) -> Any:
             return atom.value if isinstance(atom, Constant) else values[atom]
 
-        for primitive, parameters, arguments, outputs, _ in self.equations:
+        for primitive, parameters, arguments, outputs, *_ in self.equations:
             results = _bind(primitive, map(read, arguments), parameters)
             values.update(zip(outputs, results if primitive.multiple_results else [results], strict=True))
         return [read(atom) for atom in self.outputs]
@@ -100,47 +101,15 @@ def merged_equations(closed: ClosedJaxpr) -> Equations:
     return merger.to_equations(outputs)
 
 
-class _InlineEquation(NamedTuple):
-    """An equation on a list of values: inputs are positions in the list, outputs are appended to it."""
-
-    primitive: Primitive
-    parameters: dict[str, Any]
-    inputs: tuple[Atom, ...]
-    n_outputs: int
-    has_effect: bool
-    key: Hashable  #: of the parameters
-
-
-class InlineProgram(NamedTuple):
-    """A function for :meth:`EquationMerger.add_program`: equations on a list of values that starts with the inputs."""
-
-    equations: tuple[_InlineEquation, ...]
-    outputs: tuple[Atom, ...]
-
-
-def inline_program(equations: Equations) -> InlineProgram:
-    """Convert equations to a program that :meth:`EquationMerger.add_program` inlines into other functions."""
-    positions, inline_equations = {i: i for i in range(equations.n_inputs)}, []
-
-    def to_positions(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
-        return tuple(positions[atom] if isinstance(atom, int) else atom for atom in atoms)
-
-    for primitive, parameters, inputs, outputs, has_effect in equations.equations:
-        signature = len(outputs), has_effect, _parameter_key(parameters)
-        inline_equations.append(_InlineEquation(primitive, parameters, to_positions(inputs), *signature))
-        positions.update(zip(outputs, range(len(positions), len(positions) + len(outputs)), strict=True))
-    return InlineProgram(tuple(inline_equations), to_positions(equations.outputs))
-
-
-def _inlined(jaxpr: Jaxpr) -> tuple[list[_InlineEquation], list[Atom]]:
-    """Return a jaxpr as equations on a list of values with calls inlined, and its outputs as positions or constants."""
+def _inlined(jaxpr: Jaxpr) -> Equations:
+    """Return a jaxpr as equations of its constants and inputs, with calls inlined."""
     from jax.extend.core import Literal
 
-    equations: list[_InlineEquation] = []
-    n_values = len(jaxpr.constvars) + len(jaxpr.invars)
+    equations: list[Equation] = []
+    n_inputs = n_variables = len(jaxpr.constvars) + len(jaxpr.invars)
 
     def add_jaxpr(called: Jaxpr, inputs: Sequence[Atom]) -> list[Atom]:
-        nonlocal n_values
+        nonlocal n_variables
         atoms = dict(zip([*called.constvars, *called.invars], inputs, strict=True))
 
         def read(atom: Any) -> Atom:
@@ -150,20 +119,17 @@ def _inlined(jaxpr: Jaxpr) -> tuple[list[_InlineEquation], list[Atom]]:
             arguments = tuple(map(read, equation.invars))
             closed = equation.params.get("jaxpr") if equation.primitive.name in CALL_PRIMITIVES else None
             if closed is not None and not closed.consts:
-                positions = add_jaxpr(closed.jaxpr, arguments)
+                outputs: Sequence[Atom] = add_jaxpr(closed.jaxpr, arguments)
             else:
-                positions = [*range(n_values, n_values + len(equation.outvars))]
-                n_values += len(positions)
-                primitive, parameters, has_effect = equation.primitive, equation.params, bool(equation.effects)
-                equations.append(
-                    _InlineEquation(
-                        primitive, parameters, arguments, len(positions), has_effect, _parameter_key(parameters)
-                    )
-                )
-            atoms.update(zip(equation.outvars, positions, strict=True))
+                outputs = variables = tuple(range(n_variables, n_variables + len(equation.outvars)))
+                n_variables += len(variables)
+                signature = arguments, variables, bool(equation.effects), _parameter_key(equation.params)
+                equations.append(Equation(equation.primitive, equation.params, *signature))
+            atoms.update(zip(equation.outvars, outputs, strict=True))
         return [read(atom) for atom in called.outvars]
 
-    return equations, add_jaxpr(jaxpr, range(n_values))
+    outputs = add_jaxpr(jaxpr, range(n_inputs))
+    return Equations(n_inputs, tuple(equations), tuple(outputs))
 
 
 class EquationMerger:
@@ -173,27 +139,23 @@ class EquationMerger:
         self._equations: list[Equation] = []
         self._n_inputs = self._n_variables = n_inputs
         self._outputs_by_key: dict[Hashable, tuple[int, ...]] = {}
-        self._inlined_by_jaxpr: dict[Jaxpr, tuple[list[_InlineEquation], list[Atom]]] = {}
+        self._inlined_by_jaxpr: dict[Jaxpr, Equations] = {}
 
     def add_jaxpr(self, jaxpr: Jaxpr, constants: Sequence[Atom], inputs: Sequence[Atom]) -> list[Atom]:
         """Add the equations of a jaxpr at atoms for its constants and inputs, and return the atoms of its outputs."""
         if jaxpr not in self._inlined_by_jaxpr:
             self._inlined_by_jaxpr[jaxpr] = _inlined(jaxpr)
-        return self._add_equations(*self._inlined_by_jaxpr[jaxpr], [*constants, *inputs])
+        return self.add_equations(self._inlined_by_jaxpr[jaxpr], [*constants, *inputs])
 
-    def add_program(self, program: InlineProgram, inputs: Sequence[Atom]) -> list[Atom]:
-        """Add the equations of a program at atoms for its inputs, and return the atoms of its outputs."""
-        return self._add_equations(program.equations, program.outputs, [*inputs])
-
-    def _add_equations(
-        self, equations: Sequence[_InlineEquation], outputs: Sequence[Atom], values: list[Atom]
-    ) -> list[Atom]:
-        """Add equations on the list ``values`` of atoms, which grows by their outputs; return atoms of ``outputs``."""
-        for equation in equations:
-            arguments = tuple([values[atom] if type(atom) is int else atom for atom in equation.inputs])
-            signature = equation.n_outputs, equation.has_effect, equation.key
-            values.extend(self.add_equation(equation.primitive, equation.parameters, arguments, *signature))
-        return [values[atom] if type(atom) is int else atom for atom in outputs]
+    def add_equations(self, equations: Equations, inputs: Sequence[Atom]) -> list[Atom]:
+        """Add the equations of a function at atoms for its inputs, and return the atoms of its outputs."""
+        atoms: dict[int, Atom] = dict(enumerate(inputs))
+        for primitive, parameters, operands, outputs, has_effect, key in equations.equations:
+            arguments = tuple([atoms[atom] if type(atom) is int else atom for atom in operands])
+            added = self.add_equation(primitive, parameters, arguments, len(outputs), has_effect, key)
+            for variable, atom in zip(outputs, added, strict=True):
+                atoms[variable] = atom
+        return [atoms[atom] if type(atom) is int else atom for atom in equations.outputs]
 
     def add_equation(
         self,
@@ -227,7 +189,7 @@ class EquationMerger:
             start = self._n_variables
             self._n_variables += n_outputs
             self._outputs_by_key[key] = variables = tuple(range(start, self._n_variables))
-            self._equations.append(Equation(primitive, parameters, inputs, variables, has_effect))
+            self._equations.append(Equation(primitive, parameters, inputs, variables, has_effect, parameter_key))
         return variables
 
     def to_equations(self, outputs: Sequence[Atom]) -> Equations:

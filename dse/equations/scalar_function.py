@@ -1,10 +1,10 @@
-"""The model at one design, or at some thousand: its equations by NumPy, one after the other, in some milliseconds.
+"""A function of scalars at one point, or at some thousand: its equations by NumPy, one after the other.
 
 JAX evaluates one design in seconds: operation by operation most of the time goes into dispatch, and compiling the model
 with its gradient takes a quarter of a minute. Here a function of scalars is traced once, and its equations (those of
-:mod:`dse.doors.equations`) are run in JAX's precision on NumPy's numbers, or on arrays of them: what XLA computes but
-for the last bits of exponentials and logarithms. The list of operations is kept (:mod:`dse.io.cache`), so that a second
-process does not trace either. Gradients are those of the same list, backwards (:mod:`dse.doors.scalars.slopes`).
+:mod:`dse.equations.equation`) are run in JAX's precision on NumPy's numbers, or on arrays of them: what XLA computes
+but for the last bits of exponentials and logarithms. The list of operations is kept (:mod:`dse.io.cache`), so that a
+second process does not trace either. Gradients are those of the same list, backwards.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.doors.scalars.operations import Operations, UnknownPrimitiveError, lower_equations
-from dse.doors.scalars.slopes import gradient
-from dse.errors import InputError, Notice
+from dse.equations.operations import Operations, lower_equations
+from dse.equations.primitives import RefusedPrimitiveError
+from dse.errors import Notice
 from dse.io import cache
 from dse.io.environment import default_precision, jax_version, software_versions
 from dse.io.files import folder_digest, folder_of
-from dse.types import Design, Metrics, ServingMetrics
 from dse.types.trees import Structure, flatten, from_jax, tree_leaves, tree_map, tree_structure
 
 if TYPE_CHECKING:
-    from dse.doors.equations import Equations
+    from dse.equations.equation import Equations
 
 #: Designs at once: so many that a call of NumPy costs little beside its work, so few that all values stay in the cache;
 #: a gradient needs every value twice.
@@ -137,7 +136,7 @@ class ScalarFunction:
         operations = self.folded(leaves, structure, open_leaves, simply=not by)
         if operations is None:
             return self._jax_run(structure, leaves, open_leaves, by)
-        return gradient(operations, [list(open_leaves).index(i) for i in by]) if by else operations.to_function()
+        return operations.to_function([list(open_leaves).index(i) for i in by])
 
     def operations(self, *arguments: Any) -> Operations | None:
         """Return the operations for arguments of this structure, None for unknown primitives (warns the first time)."""
@@ -145,33 +144,29 @@ class ScalarFunction:
 
     def _operations(self, structure: Structure) -> Operations | None:
         """Return the operations for a tree structure, None for unknown primitives (warns the first time)."""
-        key = structure, self._precision
+        key = _, precision = structure, self._precision
         if key not in self._operations_by_key:
+
+            def lowered() -> Operations:
+                return lower_equations(*self._trace(structure), precision)
+
+            operations: Operations | None = None
             try:
-                self._operations_by_key[key] = self._cached_operations(structure)
-            except UnknownPrimitiveError as unknown:
-                warnings.warn(_jax_fallback_note(str(unknown)), Notice, stacklevel=2)
-                self._operations_by_key[key] = None
+                if self._cache_key is None:
+                    operations = lowered()
+                else:
+                    code = folder_digest(folder_of(self._function))
+                    cache_key = f"operations {software_versions()} {code} {self._cache_key} {precision} {structure}"
+                    operations = Operations(*cache.get_or_compute(cache_key, lambda: tuple(lowered())))
+            except RefusedPrimitiveError as refused:
+                warnings.warn(_jax_fallback_note(refused.primitive), Notice, stacklevel=2)
+            self._operations_by_key[key] = operations
         return self._operations_by_key[key]
 
     @property
     def _precision(self) -> str:
         """Name of the data type of numbers: ``float32``, or ``float64`` where JAX has it enabled."""
         return "float32" if self._is_single else default_precision()
-
-    def _cached_operations(self, structure: Structure) -> Operations:
-        """Return the operations for a tree structure, from the cache on disk where the function has a key.
-
-        Raises UnknownPrimitiveError for primitives that NumPy does not compute here.
-        """
-        precision = self._precision
-        if self._cache_key is None:
-            return lower_equations(*self._trace(structure), precision)
-        code = folder_digest(folder_of(self._function))
-        cache_key = f"operations {software_versions()} {code} {self._cache_key} {precision} {structure}"
-        return Operations(
-            *cache.get_or_compute(cache_key, lambda: tuple(lower_equations(*self._trace(structure), precision)))
-        )
 
     def _jax_run(
         self, structure: Structure, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]
@@ -211,7 +206,7 @@ class ScalarFunction:
         """Record the function for a tree structure: (equations, structure of the outputs, static outputs)."""
         import jax
 
-        from dse.doors import recording
+        from dse.equations import recording
 
         static: list[Any] = []
 
@@ -243,90 +238,3 @@ def _jax_fallback_note(primitive: str) -> str:
         "instead, which takes some seconds to half a minute for each kind of design in every process; figures are the "
         "same. The package's own models do not need it with the versions of constraints.txt"
     )
-
-
-def _check_design(design: object, where: str) -> None:
-    """Raise an InputError for anything but a design."""
-    if not isinstance(design, Design):
-        fix = f"write {where}(dse.design(…)), or name both: workload, system"
-        raise InputError(where, repr(design)[:200], "a design, or names", fix)
-
-
-def evaluate(design: Design) -> Metrics:
-    """Evaluate one training step of ``design``: time, memory, energy, money, carbon and feasibility.
-
-    A pure function of scalars, which works under ``jit``, ``vmap`` and ``grad``. It raises nothing, and returns no NaN
-    for leaves within their bounds; a design that cannot run has ``feasible = False`` and the bits of its reasons. Its
-    operations are those of :func:`dse.doors.evaluation.evaluate`, recorded once where all leaves are plain numbers.
-
-    Args:
-        design: one point of the design space; leaves are plain numbers or traced scalars in SI units.
-
-    Returns:
-        Metrics as scalars [] in SI units (see :class:`dse.types.Metrics`); parts add up to their total.
-
-    References:
-        Step time, of ``n`` micro-batches: ``t_step = n t_interval + t_bubble + t_sends + t_data + t_optimizer +
-        t_update`` with ``t_bubble = (p - 1) (t_f + t_b) / v`` for ``p`` stages of ``v`` chunks in 1F1B (Narayanan et
-        al., SC 2021). Utilisation: ``MFU = F / (t_step N R)`` for model FLOPs ``F``, ``N`` devices and peak rate ``R``.
-        docs/model has each equation with its source, ``dse.sweep.results.provenance.bibliography([])`` lists the works.
-
-    >>> import dse
-    >>> found = dse.evaluate(dse.design("gpt-3-175b", "selene", tp=8, pp=8, dp=16, recompute="full"))
-    >>> bool(found.feasible), bool(0.2 < found.mfu < 0.6)
-    (True, True)
-    """
-    _check_design(design, "dse.evaluate")
-    if all(isinstance(leaf, int | float | np.number) for leaf in tree_leaves(design)):
-        return _evaluate(design)[0]
-    return _model(design)[0]
-
-
-def serve(design: Design) -> ServingMetrics:
-    """Evaluate serving with ``design``: latency, throughput, memory, energy, money and feasibility.
-
-    A pure function of scalars, which works under ``jit``, ``vmap`` and ``grad``. Plain numbers give NumPy scalars
-    within milliseconds, traced leaves give those of JAX, as of :func:`dse.doors.serving.serve`.
-
-    Args:
-        design: one point of the design space, for example ``dse.design("llama-3-70b", "h100", tp=8,
-            concurrency=64)``.
-
-    Returns:
-        Metrics as scalars [] in SI units (see :class:`dse.types.ServingMetrics`); parts add up to their total.
-
-    References:
-        Mean step of continuous batching (Yu et al., OSDI 2022): ``T = (1 - f) T_decode + f T_mixed`` with the share
-        ``f = n I / (O q)`` of steps that carry ``q`` prompt tokens, for ``n`` sequences in flight, prompts of ``I`` and
-        answers of ``O`` tokens. Sequences that fit: ``(u C - M_weights - M_runtime) / M_sequence`` for the share ``u``
-        of the capacity ``C``. docs/model/serving.md has each equation with its source.
-
-    >>> import dse
-    >>> found = dse.serve(dse.design("llama-3-70b", "h100", "vllm", tp=8, concurrency=64))
-    >>> bool(found.feasible), bool(found.time_to_first_token > found.time_per_output_token)
-    (True, True)
-    """
-    _check_design(design, "dse.serve")
-    if all(isinstance(leaf, int | float | np.number) for leaf in tree_leaves(design)):
-        return _serve(design)[0]
-    return _serving_model(design)[0]
-
-
-def _serving_model(design: Design) -> tuple[ServingMetrics, None]:
-    """Return (serving metrics, None), as a :class:`ScalarFunction` needs."""
-    from dse.doors.serving import serve
-
-    return serve(design), None
-
-
-_serve = ScalarFunction(_serving_model, "serve")
-
-
-def _model(design: Design) -> tuple[Metrics, None]:
-    """Return (training metrics, None), as a :class:`ScalarFunction` needs."""
-    from dse.doors.evaluation import evaluate
-
-    return evaluate(design), None
-
-
-_evaluate = ScalarFunction(_model, "evaluate")
