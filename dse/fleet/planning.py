@@ -7,7 +7,6 @@ accelerator is swept; :func:`plan` does the others.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -16,6 +15,7 @@ import tomlkit
 
 from dse.designs import catalog, leaf_path, leaf_value, leaves_of, replace, short_name
 from dse.errors import InputError
+from dse.io import toml
 from dse.types import Design
 
 #: Values that are stated by leaf: numbers in SI units, names of choices, or texts with units.
@@ -64,7 +64,7 @@ class PlanKind(NamedTuple):
 
 
 #: Kind of plan → its fields that are data.
-_KINDS = tomllib.loads(Path(__file__).with_name("plans.toml").read_text(encoding="utf-8"))
+_KINDS = toml.table(Path(__file__).with_name("plans.toml"))
 
 
 def plan_kind(name: str, **functions: Callable[..., Any]) -> PlanKind:

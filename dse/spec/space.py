@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,11 @@ from dse.designs.leaves import leaf_of_alias, reading_note
 from dse.designs.records import LEAVES_OF_SERVING
 from dse.doors import Study
 from dse.errors import InputError, unknown_name
+from dse.io import toml
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
 
-_SECTIONS = tomllib.loads(Path(__file__).with_name("sections.toml").read_text(encoding="utf-8"))
+_SECTIONS = toml.table(Path(__file__).with_name("sections.toml"))
 
 #: Catalogue name → the kind of its entry and the path of its record.
 CATALOGUE_KEYS: dict[str, tuple[str, str]] = {

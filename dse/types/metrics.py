@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from dse.io import toml
 from dse.types.display import record_html, record_text
 from dse.types.fields import Bounds, Scalar, number, record
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 @functools.cache
 def _rows() -> dict[str, dict[str, Any]]:
     """Return metric → its row of ``metrics.toml``."""
-    return tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
+    return toml.table(Path(__file__).with_name("metrics.toml"))
 
 
 def _declared(door: str) -> Iterator[tuple[str, Any]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 #: All words: by axis, and by kind of study (``words.toml``).
-WORDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+WORDS: dict[str, Any] = toml.table(Path(__file__).with_name("words.toml"))
 
 #: Leaf of the mapping → its letters, in the order of columns.
 LETTERS: dict[str, str] = WORDS["letters"]

@@ -14,7 +14,7 @@ from dse.lab.fits.fit import parameters_of
 from dse.types import Attention, Software
 
 #: ``parameters.toml``: fit → its parameters, and the stacks that take part.
-DOCUMENT = toml.parse((FILE := Path(__file__).with_name("parameters.toml")).read_text(encoding="utf-8"), str(FILE))
+DOCUMENT = toml.table(FILE := Path(__file__).with_name("parameters.toml"))
 
 #: Parameters with priors and bounds, and the names of their fields of :class:`dse.types.Software`.
 PARAMETERS, NAMES = parameters_of(DOCUMENT["steps"], "software."), tuple(DOCUMENT["steps"])

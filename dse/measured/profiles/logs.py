@@ -172,6 +172,5 @@ def log_format(name: str, rows: list[dict[str, Any]], **fields: Any) -> LogForma
 
 #: Name → log that rows tell.
 LOG_FORMATS = {
-    name: log_format(name, **fields)
-    for name, fields in toml.table(Path(__file__).with_name("formats.toml")).items()
+    name: log_format(name, **fields) for name, fields in toml.table(Path(__file__).with_name("formats.toml")).items()
 }

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from dse.designs import catalog, leaf, replace, short_name
 from dse.designs.records import CHIP, LINKS, MANUFACTURE, OPTIONAL, PACKAGE, PODS
 from dse.errors import InputError
+from dse.io import toml
 from dse.optimizers.codesign.descent import DescentProblem
 from dse.optimizers.codesign.hardware import STACKS, Hardware, Leaves
 from dse.optimizers.codesign.inner import InnerProblem
@@ -30,7 +30,7 @@ from dse.types.paths import build as built
 @functools.cache
 def _watched_leaves() -> tuple[str, ...]:
     """Return the full paths of the leaves of ``watched.toml``."""
-    records = tomllib.loads(Path(__file__).with_name("watched.toml").read_text(encoding="utf-8"))
+    records = toml.table(Path(__file__).with_name("watched.toml"))
     return tuple(f"{record}.{name}" for record, names in records.items() for name in names)
 
 

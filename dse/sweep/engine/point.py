@@ -105,7 +105,6 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
     """
     import jax
 
-
     if program.neutral_inputs or program.decided:
         equations, outputs = equations_of(dataclasses.replace(program, neutral_inputs=(), decided=()), inputs)
         return folding.fold(equations, dict(program.neutral_inputs), program.decided), outputs

@@ -7,7 +7,6 @@ axis. A number that no name of an axis has is left out; where only some have it,
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.designs import catalog
+from dse.io import toml
 from dse.spec import Axis
 from dse.spec.space import CATALOGUE_KEYS
 from dse.sweep.grid.grid import Grid, variable_name
@@ -46,8 +46,8 @@ class _Number(NamedTuple):
 @functools.cache
 def _numbers() -> dict[str, tuple[_Number, ...]]:
     """Return kind of the catalogue → the numbers of its entries, of ``numbers.toml``."""
-    text = Path(__file__).with_name("numbers.toml").read_text(encoding="utf-8")
-    return {kind: tuple(_Number(**row) for row in rows) for kind, rows in tomllib.loads(text).items()}
+    table = toml.table(Path(__file__).with_name("numbers.toml"))
+    return {kind: tuple(_Number(**row) for row in rows) for kind, rows in table.items()}
 
 
 def grid_numbers(grid: Grid, digits: np.ndarray | None = None) -> dict[str, Variable]:

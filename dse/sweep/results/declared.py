@@ -13,13 +13,13 @@ import functools
 import json
 import math
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dse.io import toml
 from dse.spec.sweep import LONGEST_TITLE
 from dse.sweep.results.schema import OVERVIEW, wrong
 
@@ -322,5 +322,5 @@ _RULES: dict[str, _Rule] = {
 @functools.cache
 def _rules(owner: str) -> dict[str, _Rule]:
     """Return attribute → its rule, of ``variables``, ``texts`` (further ones of variables of texts) or ``files``."""
-    table = tomllib.loads(Path(__file__).with_name("attributes.toml").read_text(encoding="utf-8"))
+    table = toml.table(Path(__file__).with_name("attributes.toml"))
     return {name: _RULES[kind] for kind, names in table[owner].items() for name in names}

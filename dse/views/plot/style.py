@@ -6,7 +6,6 @@ import contextlib
 import functools
 import math
 import textwrap
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dse.errors import LAYOUT, InputError, visible
-from dse.io import outputs
+from dse.io import outputs, toml
 from dse.io.files import MARK
 from dse.io.quantities import counted_units, settings
 from dse.views.words import LETTERS
@@ -40,7 +39,7 @@ class PlottedPart(NamedTuple):
 
 
 #: Looks as data: parts and bounds by figure, settings of matplotlib.
-_LOOKS = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
+_LOOKS = toml.table(Path(__file__).with_name("style.toml"))
 
 #: Name of a part → its style: of the step time, of the time per output token, of bounds, of a step of post-training.
 PARTS, SERVING_PARTS, BOUNDS, POSTTRAINING_PARTS = (
