@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,7 +22,6 @@ _COMMON, _SINGLE = ("units", "group", "without_step"), ("symbol", "counts", "smo
 T = TypeVar("T")
 
 
-@functools.cache
 def _rows() -> dict[str, dict[str, Any]]:
     """Return metric → its row of ``metrics.toml``."""
     return toml.table(Path(__file__).with_name("metrics.toml"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dse.io import toml
+
 #: All words: by axis, and by kind of study (``words.toml``).
 WORDS: dict[str, Any] = toml.table(Path(__file__).with_name("words.toml"))
 

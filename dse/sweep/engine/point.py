@@ -126,7 +126,7 @@ def traced(
     """Return the equations of a function of scalars, and the structure of its outputs, for inputs of this structure."""
     import jax
 
-    from dse.doors import recording
+    from dse.equations import recording
 
     scalars = [jax.ShapeDtypeStruct((), dtype)] * inputs.num_leaves
     return recording.trace(function, *jax.tree.unflatten(inputs, scalars))
