@@ -309,23 +309,22 @@ def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, winner_side: int)
     row = sides[winner_side].best
     if row is None:
         return None
+    other = 1 - winner_side
     matched_rows = (matched.first, matched.second)
-    positions = np.flatnonzero(matched_rows[winner_side] == row)
-    rows: list[int | None] = [int(matched_rows[side][positions[0]]) if len(positions) else None for side in (0, 1)]
-    rows[winner_side] = row
     labels = sides[winner_side].labels(row)
-    for i, (side, side_row) in enumerate(zip(sides, rows, strict=True)):
-        if side_row is not None and side.parts and side.labels(side_row) != labels:
-            rows[i] = None  # this point has another best mapping there
-    summaries = [
-        _summary(side, side_row, sides[winner_side].objective) for side, side_row in zip(sides, rows, strict=True)
-    ]
-    parts = [summary.pop("parts") for summary in summaries]
-    names = [name for name in parts[winner_side] if any(values.get(name) for values in parts)]
+    other_row = next(iter(matched_rows[other][matched_rows[winner_side] == row].tolist()), None)
+    if other_row is not None and sides[other].parts and sides[other].labels(other_row) != labels:
+        other_row = None  # this point has another best mapping there
+    summaries = [_summary(sides[winner_side], row, sides[winner_side].objective)]
+    summaries.insert(other, _summary(sides[other], other_row, sides[winner_side].objective))
+    first, second = summaries
+    names = [name for name in summaries[winner_side]["parts"] if first["parts"].get(name) or second["parts"].get(name)]
     return Winner(
         labels=labels,
-        parts={name: (parts[0].get(name), parts[1].get(name)) for name in names},
-        **{name: (summaries[0][name], summaries[1][name]) for name in summaries[0]},
+        objective=(first["objective"], second["objective"]),
+        feasible=(first["feasible"], second["feasible"]),
+        reasons=(first["reasons"], second["reasons"]),
+        parts={name: (first["parts"].get(name), second["parts"].get(name)) for name in names},
     )
 
 
@@ -334,7 +333,7 @@ def _summary(side: Side, row: int | None, objective: str) -> dict[str, Any]:
     if row is None:
         return {"objective": None, "feasible": None, "reasons": [], "parts": {}}
     total = total_of(side.study, objective)
-    names = [name for name in side.study.parts(total) if name in side.metrics] if total else []
+    names = [name for name in side.study.parts(total) if name in side.metrics]
     return {
         "objective": float(side.column(objective)[row]) if objective in side.metrics else None,
         "feasible": bool(side.column("feasible")[row]),

@@ -13,6 +13,7 @@ from dse.errors import InputError
 from dse.io import toml
 from dse.sweep.results.layout import are_designs
 from dse.sweep.results.schema import DERIVED
+from dse.sweep.results.singles import flat_values
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -42,8 +43,7 @@ class Side:
 
     def column(self, name: str) -> np.ndarray:
         """Return a variable by row [row], broadcast along the dimensions that it lacks."""
-        # Variables of one dataset are aligned: broadcasting them as arrays would copy all coordinates each time.
-        return self.results[name].variable.set_dims(self.template.sizes).values.reshape(-1)
+        return flat_values(self.results, name, self.template)
 
     @functools.cached_property
     def keys(self) -> list[str]:
