@@ -46,7 +46,7 @@ class LayerTime(NamedTuple):
     @property
     def total(self) -> Scalar:
         """Sum of the parts."""
-        return plus(*self)
+        return plus(*self[:3], plus(self.tensor_parallel, self.expert_parallel), *self[5:])
 
     @property
     def messages(self) -> Scalar:
