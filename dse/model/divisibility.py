@@ -164,10 +164,24 @@ def experts_fit(values: Mapping[str, Any], divides: Divides = remainder_is_zero)
     return functools.reduce(operator.and_, (rule.is_satisfied(values, divides) for rule in EXPERT_RULES))
 
 
+def interleaves(values: Mapping[str, Any]) -> Any:
+    """Return true where there is one chunk per stage, or a schedule that interleaves several."""
+    return keeps(Infeasible.interleave_not_divisible, values)
+
+
 def schedule_runs(values: Mapping[str, Any]) -> Any:
     """Return true where chunks and micro-batches suit the schedule that a mapping names."""
-    interleaves = keeps(Infeasible.interleave_not_divisible, values)
-    return schedules.fits(values, remainder_is_zero, interleaves)
+    return schedules.fits(values, remainder_is_zero, interleaves(values))
+
+
+def splits_sequence(values: Mapping[str, Any]) -> Any:
+    """Return true where tp and cp divide the sequence as sequence parallelism needs."""
+    return keeps(Infeasible.sequence_not_divisible, values)
+
+
+def shards_divide(values: Mapping[str, Any]) -> Any:
+    """Return true where the copies of the sharded state divide the data-parallel ranks."""
+    return keeps(Infeasible.shards_not_divisible, values)
 
 
 def splits_hidden(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:

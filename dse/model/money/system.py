@@ -150,9 +150,12 @@ def spending(capital_per_device: Capital, prices: Prices, devices: Scalar, power
     Capital is written off over the lifetimes, of which the devices are in use for the share ``in_use``.
     """
     write_off_rate = devices / (prices.lifetime * prices.in_use)
-    *computers, _ = capital_per_device
+    devices_cost, servers, scale_up, scale_out = (part * write_off_rate for part in capital_per_device[:4])
     return Spending(
-        *(part * write_off_rate for part in computers),
+        devices_cost,
+        servers,
+        scale_up,
+        scale_out,
         facility=capital_per_device.facility * devices / (prices.facility_lifetime * prices.in_use),
         maintenance=prices.maintenance * capital_per_device.computers * devices / prices.in_use,
         electricity=power * prices.electricity,

@@ -72,10 +72,10 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
 
     device_seconds = devices / tokens  # device seconds per token
     prefill_share = counts.with_prompts * phases.mixed.time.total * tokens
-    leakage, clocks = decode.leakage, phases.busy * decode.clocks + prefill_share * (mixed.clocks - decode.clocks)
+    leakage, added_clocks = decode.leakage, prefill_share * (mixed.clocks - decode.clocks)
     if phases.mixed.clock.stage is not phases.decode.clock.stage:
         leakage = leakage + prefill_share * (mixed.leakage - leakage)
-    core_joules = device_seconds * (leakage + clocks)
+    core_joules = device_seconds * (leakage + phases.busy * decode.clocks + added_clocks)
     idle_joules, host = core_joules + device_seconds * power.uncore, device_seconds * system.host_power
     on_device = sum(decode_joules) + sum(prefill_joules) + idle_joules
     both_memory = decode_joules.memory + prefill_joules.memory

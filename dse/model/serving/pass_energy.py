@@ -24,9 +24,8 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
     work = step_work(stage, ranks, serving, part, engine, is_mean=True)
     joules = phase_energy(stage_pass(stage, work, part).phase, stage.design)
     link_joules = plus(joules.network, far_energy(stage, serving, part))
-    total = PassJoules(
-        *(engine.kernel_energy * part for part in (joules.cores, joules.cache, joules.memory)), link_joules
-    )
+    scale = engine.kernel_energy
+    total = PassJoules(scale * joules.cores, scale * joules.cache, scale * joules.memory, link_joules)
     return total if nano is SINGLE_BATCH else scale_record(nano.nano_batches, total)
 
 

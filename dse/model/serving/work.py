@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -119,6 +119,15 @@ def exchange_of(design: Design, layout: Layout) -> Exchange:
     )
 
 
+#: Leaves of a mapping that only training reads, with their values in a forward pass.
+_FORWARD_PASS: dict[str, Any] = {
+    **dict.fromkeys(("cp", "micro_batch", "virtual_stages", "dp_replicate"), 1.0),
+    **dict.fromkeys(("recompute", "zero_stage", "sequence_parallel"), 0.0),
+    **dict.fromkeys(("offload_weights", "offload_activations", "offload_optimizer"), 0.0),
+    **dict.fromkeys(("sharding", "tiers", "context", "schedule")),
+}
+
+
 def forward_of(design: Design) -> Design:
     """Return the design as one forward pass over one token, without anything of training.
 
@@ -126,14 +135,7 @@ def forward_of(design: Design) -> Design:
     """
     ranks = ranks_of_experts(design)
     workload = dataclasses.replace(design.workload, backward=0.0, seq_len=1.0, global_batch=ranks, dropout=0.0)
-    mapping = dataclasses.replace(
-        design.mapping,
-        dp=ranks,
-        **dict.fromkeys(("cp", "micro_batch", "virtual_stages", "dp_replicate"), 1.0),
-        **dict.fromkeys(("recompute", "zero_stage", "sequence_parallel"), 0.0),
-        **dict.fromkeys(("offload_weights", "offload_activations", "offload_optimizer"), 0.0),
-        **dict.fromkeys(("sharding", "tiers", "context", "schedule")),
-    )
+    mapping = dataclasses.replace(design.mapping, dp=ranks, **_FORWARD_PASS)
     if mapping.experts is not None:
         width = width_split(mapping.tp, mapping.experts.ep, mapping.experts.etp)
         mapping = dataclasses.replace(mapping, experts=dataclasses.replace(mapping.experts, etp=width))

@@ -46,7 +46,7 @@ class LayerTime(NamedTuple):
     @property
     def total(self) -> Scalar:
         """Sum of the parts."""
-        return plus(*self)
+        return plus(*self[:3], plus(self.tensor_parallel, self.expert_parallel), *self[5:])
 
     @property
     def messages(self) -> Scalar:
@@ -149,15 +149,16 @@ def _run_layer(
     launches = host_passes(design, layout) * design.software.host_time
     last_pass = backward_pass + jnp.maximum(launches - forward_pass - backward_pass, 0.0)
     update = exposed_update(swaps, last_pass, passes.memory_backward)
-    offload, messages_by_dimension = exposed_forward + exposed_backward, (dense, experts, context)
-    exposed_totals = (exposed_time.total for exposed_time in messages_by_dimension)
-    time = LayerTime(passes.forward, passes.backward, passes.recompute, *exposed_totals, offload)
+    exchanges, offload = (dense.total, experts.total, context.total), exposed_forward + exposed_backward
+    time = LayerTime(passes.forward, passes.backward, passes.recompute, *exchanges, offload)
     free_forward = jnp.maximum(forward_pass - exposed.across_forward, 0.0)
     free_backward = jnp.maximum(backward_pass - exposed.across_backward, 0.0)
     by_pass = LayerPasses(
         forward_pass + exposed_forward,
         passes.weight_gradient,
-        *(seconds for exposed_time in messages_by_dimension for seconds in exposed_time[:2]),
+        *dense[:2],
+        *experts[:2],
+        *context[:2],
     )
     return LayerRun(time, free_forward, free_backward, trained * update, by_pass)
 

@@ -49,7 +49,7 @@ class StepTime(NamedTuple):
     @property
     def total(self) -> Scalar:
         """Sum of the parts."""
-        return plus(*self)
+        return plus(*self[:5], plus(self.tensor_parallel, self.expert_parallel), *self[7:])
 
     @property
     def messages(self) -> Scalar:

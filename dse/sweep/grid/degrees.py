@@ -16,7 +16,6 @@ from dse.errors import InputError
 from dse.io import counted
 from dse.model import Shape, divisibility
 from dse.spec import Axis
-from dse.types import Infeasible
 from dse.types.paths import leaves
 
 DEGREES = (
@@ -237,7 +236,7 @@ def _interleaves(columns: Columns, shape: Shape) -> np.ndarray:
     """Return [row] True for one chunk per stage, or for pp > 1 that divides the number of micro-batches."""
     degrees = {_name(path): column for path, column in columns.items()}
     n_micro_batches = shape.global_batch // (degrees["dp"] * degrees["micro_batch"])
-    return divisibility.keeps(Infeasible.interleave_not_divisible, degrees | {"n_micro_batches": n_micro_batches})
+    return divisibility.interleaves(degrees | {"n_micro_batches": n_micro_batches})
 
 
 def matches_zip(columns: list[np.ndarray], axes: tuple[Axis, ...]) -> np.ndarray:

@@ -34,7 +34,7 @@ from dse.sweep.grid.degrees import (
     degree_rows,
     matches_zip,
 )
-from dse.types import Infeasible, Recompute, Schedule
+from dse.types import Recompute, Schedule
 
 #: Effective values of an option.
 Counts = Callable[[np.ndarray], np.ndarray]
@@ -235,7 +235,7 @@ def _evaluate_rule(rule: Rule, degrees: Columns, options: Columns, parts: Mappin
 def _sequence_splits(shape: Shape, lookup: Lookup) -> np.ndarray:
     """Return [row, column] True where tp and cp divide the sequence as sequence parallelism requires."""
     values = {name: lookup(f"mapping.{name}") for name in ("tp", "cp", "sequence_parallel")} | shape._asdict()
-    return divisibility.keeps(Infeasible.sequence_not_divisible, values)
+    return divisibility.splits_sequence(values)
 
 
 def _schedule_runs(shape: Shape, lookup: Lookup) -> Any:
@@ -262,8 +262,7 @@ def _shards_divide(has_experts: bool, lookup: Lookup) -> Any:
     Above 1 it needs a ZeRO stage: without one nothing is sharded.
     """
     copies = lookup("mapping.dp_replicate")
-    degrees = {"dp": lookup("mapping.dp"), "dp_replicate": copies}
-    divide = divisibility.keeps(Infeasible.shards_not_divisible, degrees)
+    divide = divisibility.shards_divide({"dp": lookup("mapping.dp"), "dp_replicate": copies})
     if has_experts:
         stage = lookup("mapping.tp") * lookup("mapping.cp") * lookup("mapping.dp")
         groups = {name: lookup(f"mapping.experts.{name}") for name in ("ep", "etp")}
