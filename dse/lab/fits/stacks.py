@@ -99,11 +99,11 @@ def document(calibration: Calibration) -> str:
             "error": f"{mean_error(calibration.solution.errors[is_of_stack]):.4f}",
             "unseen_error": f"{mean_error(calibration.unseen[is_of_stack]):.4f}",
             "residual": f"{calibration.residual(stack):.4f}",
-        } | {
-            name: f"{{ value = {_text(name, value)}, spread = {calibration.solution.spread_of(stack, name):.3f}, "
-            f"from = {writing.quoted(_origin(calibration, stack, name))} }}"
-            for name, value in calibration.values(stack).items()
         }
+        for name, value in calibration.values(stack).items():
+            spread, origin = calibration.solution.spread_of(stack, name), _origin(calibration, stack, name)
+            text = f"{{ value = {_text(name, value)}, spread = {spread:.3f}, from = {writing.quoted(origin)} }}"
+            tables[f"software.{writing.quoted(stack)}"][name] = text
     if calibration.experts is not None:
         tables |= {"experts": _expert_entries(calibration.experts)}
     for e in errors_by_source(calibration):

@@ -71,15 +71,15 @@ class Posterior(NamedTuple):
     study: Study
     spreads: list[Spreads]  #: of each design, as drawn
 
-    @property
-    def effect_matrix(self) -> np.ndarray:
-        """Change of the log metric by one standard deviation of each factor [designs, factors], as in ``effects``."""
-        return np.stack([*self.effects.values()], axis=1) if self.effects else np.zeros((len(self.logs), 0))
+    def effects_of(self, keys: Sequence[str]) -> np.ndarray:
+        """Return the change of the log metric by one standard deviation of factors [designs, factors], 0 of others."""
+        absent = np.zeros(len(self.logs))
+        return np.array([self.effects.get(key, absent) for key in keys]).reshape(len(keys), len(absent)).T
 
     @property
     def deviations(self) -> np.ndarray:
         """Standard deviation of each design's log metric [designs]."""
-        return np.sqrt((self.effect_matrix**2).sum(axis=1))
+        return np.sqrt((self.effects_of([*self.effects]) ** 2).sum(axis=1))
 
     def parts(self, index: int) -> dict[str, float]:
         """Return part → standard deviation in a design's log error: groups of leaves, levels, prices."""
@@ -107,8 +107,7 @@ class Posterior(NamedTuple):
         for start in range(0, len(log_metrics), _DESIGNS_PER_BATCH):
             self._fill_model_draws(log_metrics, range(start, min(start + _DESIGNS_PER_BATCH, len(log_metrics))))
         if residual_keys := [key for key in self.effects if key.startswith((_PART, _PRICE))]:
-            effects = np.stack([self.effects[key] for key in residual_keys], axis=1)
-            log_metrics += effects @ np.array([factor_draws(key) for key in residual_keys])
+            log_metrics += self.effects_of(residual_keys) @ np.array([factor_draws(key) for key in residual_keys])
         return log_metrics
 
     def _fill_model_draws(self, log_metrics: np.ndarray, design_range: range) -> None:
