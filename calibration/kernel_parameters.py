@@ -81,7 +81,9 @@ HIGHEST_THRESHOLD = float(DOCUMENT["jobs"]["power"]["parameters"]["threshold"]["
 def _job(table: str, row: Mapping[str, Any]) -> KernelJob:
     """A job of ``parameters.toml``."""
     homes = DOCUMENT["homes"][row["homes"]]
-    sets = {name: {slug: frozenset(names) for slug, names in row.get(name, {}).items()} for name in ("absent", "apart")}
+    absent, apart = (
+        {slug: frozenset(names) for slug, names in row.get(name, {}).items()} for name in ("absent", "apart")
+    )
     return KernelJob(
         row["kind"],
         table,
@@ -90,7 +92,8 @@ def _job(table: str, row: Mapping[str, Any]) -> KernelJob:
         tuple(row["kernels"]),
         homes,
         row["families"] | {SHARED: list(homes)},
-        **sets,
+        absent,
+        apart,
         shares=frozenset(row.get("shares", ())),
         **{name: row[name] for name in ("rows", "sixteen_bit", "redescending") if name in row},
     )

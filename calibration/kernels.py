@@ -168,17 +168,16 @@ def _fitted(job: KernelJob, kernels: Sequence[Kernel], used: np.ndarray, known: 
 
 
 def _weights(job: KernelJob, kernels: Sequence[Kernel]) -> np.ndarray:
-    """Weights of rows, such that every device counts alike whatever its number of rows."""
-    plain = np.array([_weight(job, one) for one in kernels])
+    """Weights of rows, such that every device counts alike whatever its number of rows.
+
+    16-bit GEMMs count most for times: they alone tell what all formats share, and they are what is trained in.
+    """
+    sixteen = [one.kind == "gemm" and one.values[3] == float(Precision.bf16) for one in kernels]
+    plain = np.where(sixteen, job.sixteen_bit, 1.0)
     devices = np.array([one.device for one in kernels])
     names, where = np.unique(devices, return_inverse=True)
     sums = np.bincount(where, plain)
     return plain * (plain.sum() / len(names) / sums)[where]
-
-
-def _weight(job: KernelJob, kernel: Kernel) -> float:
-    """16-bit GEMMs count most for times: they alone tell what all formats share, and they are what is trained in."""
-    return job.sixteen_bit if kernel.kind == "gemm" and kernel.values[3] == float(Precision.bf16) else 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +216,8 @@ def _residuals(job: KernelJob, groups: Sequence[_KernelRows], known: Known) -> C
             for device, slug in devices:
                 stated = job.stated({path: values[key] for path, key in job.keys(slug).items()}, device)
                 fitted.append(replace(device, dict.fromkeys(job.zeros(slug), 0.0) | stated))
-            logs.append(jnp.log(_each(kind, rows, which, jax.tree.map(_stacked, *fitted))) - jnp.log(measured))
+            stack = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x, jnp.float32) for x in leaves]), *fitted)
+            logs.append(jnp.log(_each(kind, rows, which, stack)) - jnp.log(measured))
         return jnp.concatenate(logs)
 
     return residuals
@@ -226,10 +226,6 @@ def _residuals(job: KernelJob, groups: Sequence[_KernelRows], known: Known) -> C
 def _device(job: KernelJob, kind: str, name: str, known: Known) -> Any:
     """A device of the catalogue with the values that earlier fits found."""
     return replace(device_of(kind, name), known.get((job.kind, name), {}))
-
-
-def _stacked(*leaves: Any) -> jax.Array:
-    return jnp.stack([jnp.asarray(one, jnp.float32) for one in leaves])
 
 
 def _each(kind: str, rows: jax.Array, which: jax.Array, devices: Any) -> jax.Array:

@@ -49,6 +49,17 @@ EARLIER = {"blackwell": "hopper", "hopper": "ampere", "h100": "ampere", "h200": 
 #: Kernels of a chip → those of its family.
 ALIKE = {"h100": "hopper", "h200": "hopper"}
 
+
+def _kin_of(family: str) -> str:
+    """Kernels of the family of a chip."""
+    return ALIKE.get(family, family)
+
+
+def _earlier_than(family: str) -> str:
+    """Kernels of the generation before."""
+    return EARLIER.get(family, family)
+
+
 #: Folds of configurations, of rows at home.
 _FOLDS = 5
 
@@ -76,10 +87,19 @@ class LeftOut(NamedTuple):
 
 
 def left_out(
-    figure: str, by: str, group: str, c: Comparison, at: Place, found: tuple[str, ...], error: float, width: float = 0.0
+    figure: str,
+    by: str,
+    group: str,
+    c: Comparison,
+    at: Place,
+    found: tuple[str, ...],
+    error: float | None = None,
+    width: float = 0.0,
 ) -> LeftOut:
-    """A compared figure that was left out; ``width``: :attr:`LeftOut.deviation`."""
+    """A compared figure that was left out; ``error``: by default as predicted, ``width``: its deviation."""
     metric, measured = ("step_time", step_time(c)) if figure == "step" else (c.metric, c.measured)
+    if error is None:
+        error = float(np.log(c.predicted / c.measured)) * (-1.0 if figure == "step" and c.metric != metric else 1.0)
     told = LeftOut(figure, by, group, c.source, at, found, float(error), float(width), np.log(measured), metric)
     return told._replace(row=key(c), size=size_of(c), baseline=_baseline(c))
 
@@ -228,7 +248,7 @@ def _dense(cases: Sequence, rows: StepRows) -> Iterator[LeftOut]:
     """Steps of dense models, by fits of all stacks without a group."""
     columns, problem, whole = DenseFit.of(rows)
     near = linear(problem, whole)
-    with kernels_of(lambda family: EARLIER.get(family, family)):
+    with kernels_of(_earlier_than):
         lookup = Lookup()
         earlier = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families)
         foreign = steps.problem_of(earlier, columns, rows.weights)
@@ -307,16 +327,10 @@ def _vendors(cases: Sequence) -> Iterator[LeftOut]:
     with kernels_of(lambda family: "generic"):
         lookup = Lookup(software=lambda stack: catalog.record(Software, "neutral"))
         compared = compare_predictions(predict_cases(cases, lookup))
-    kept = [c for c in compared if is_timed(c) and is_plain(c.prediction.chosen.workload)]
-    for c in kept:
-        at = place(c, "neutral")
-        yield left_out("step", "vendor", at.vendor, c, at, ("vendor", "framework"), _step_error(c))
-
-
-def _step_error(c: Comparison) -> float:
-    """log(predicted / measured) of the step time."""
-    error = float(np.log(c.predicted / c.measured))
-    return error if c.metric == "step_time" else -error
+    for c in compared:
+        if is_timed(c) and is_plain(c.prediction.chosen.workload):
+            at = place(c, "neutral")
+            yield left_out("step", "vendor", at.vendor, c, at, ("vendor", "framework"))
 
 
 def _never_fitted(compared: Sequence[Comparison], fitted: set[tuple[str, int, str]]) -> Iterator[LeftOut]:
@@ -332,16 +346,15 @@ def _never_fitted(compared: Sequence[Comparison], fitted: set[tuple[str, int, st
     ]
     for c, deviation in zip(kept, _stack_deviations(kept), strict=True):
         at = levels_of(place(c), measured_places(serves=False), is_new_source=True)
-        yield left_out("step", "never fitted", c.source, c, place(c), at, _step_error(c), deviation)
+        yield left_out("step", "never fitted", c.source, c, place(c), at, width=deviation)
 
 
 def _memory(compared: Sequence[Comparison]) -> Iterator[LeftOut]:
     """Peaks of memory, to which nothing is fitted but the spread that a stack states."""
     for c in compared:
         if c.skip is None and c.metric == "peak_memory" and c.prediction.stack:
-            error = float(np.log(c.predicted / c.measured))
             at = place(c)
-            yield left_out("memory", "framework", at.framework, c, at, ("framework",), error)
+            yield left_out("memory", "framework", at.framework, c, at, ("framework",))
 
 
 # Serving
@@ -352,8 +365,8 @@ def serving(tables: Sequence[str | Path]) -> list[LeftOut]:
     compared, lookup = comparison.compare(list(tables)), Lookup()
     rows = engines.by_stack(compared, lookup)
     with_kernels = {}
-    for by, instead in (("chip", ALIKE.get), ("generation", EARLIER.get), ("vendor", lambda *_: "generic")):
-        with kernels_of(lambda family, instead=instead: instead(family, family)):
+    for by, instead in (("chip", _kin_of), ("generation", _earlier_than), ("vendor", lambda _: "generic")):
+        with kernels_of(instead):
             with_kernels[by] = _same(rows, engines.read(tables))
     alone = [one.problem.solve() for one in rows]
     near = [linear(one.problem, best) for one, best in zip(rows, alone, strict=True)]
@@ -408,6 +421,5 @@ def _others(compared: Sequence[Comparison], lookup: Lookup) -> Iterator[LeftOut]
     known = measured_places(serves=True)
     for c in compared:
         if engines.is_of_fit(c) and not engines.is_fitted(c, lookup):
-            figure, error = SERVING.residuals[c.metric], float(np.log(c.predicted / c.measured))
             at = levels_of(place(c), known, is_new_source=True)
-            yield left_out(figure, "never fitted", c.source, c, place(c), at, error)
+            yield left_out(SERVING.residuals[c.metric], "never fitted", c.source, c, place(c), at)

@@ -107,8 +107,8 @@ class PowerRows:
         """The fit to the figures."""
         rows = differences(lambda zs: np.stack([self.residuals(z) for z in zs]), _STEP)
         weights, prior = np.ones(len(self.figures)), np.ones(len(self.parameters))
-        descent = {"starts": _STARTS, "pace": _PACE, "tolerance": _TOLERANCE}
-        return FitProblem(*rows, weights, NOISE, DELTA, prior, **descent)
+        problem = FitProblem(*rows, weights, NOISE, DELTA, prior, starts=_STARTS)
+        return dataclasses.replace(problem, pace=_PACE, tolerance=_TOLERANCE)
 
     def residuals(self, z: np.ndarray) -> np.ndarray:
         """log(predicted / measured) of every figure at ``z`` prior spreads."""

@@ -20,7 +20,13 @@ from dse.equations import ScalarFunction
 from dse.io import counted
 from dse.lab.decide.worth import MeasurementCandidate
 from dse.measured.decisions.evidence import RUN_DEVIATION
-from dse.measured.uncertainty.kernel_times import MODEL_ERROR, TimedCollective, TimedKernel, perturbed_times
+from dse.measured.uncertainty.kernel_times import (
+    MODEL_ERROR,
+    TimedKernel,
+    perturbed_times,
+    timed_collective,
+    timed_kernel,
+)
 from dse.measured.uncertainty.posterior import Choice, Posterior, posterior
 from dse.measured.uncertainty.spreads import Spreads
 from dse.model import generated
@@ -160,7 +166,7 @@ class _KernelCase(NamedTuple):
 
     kind: str
     name: str
-    timed: TimedKernel | TimedCollective
+    timed: TimedKernel
     line: str
     row: dict[str, str]
 
@@ -246,7 +252,7 @@ def _product_case(work: Work, code: float, dtype: str, machine: Machine, serves:
     row = {"system": machine.accelerator, "dtype": dtype, "m": m, "n": n, "k": k, "latency_ms": ""}
     line = measuring.gemm(float(m), float(n), float(k), dtype)
     return _KernelCase(
-        "gemm", f"GEMM {m} x {n} x {k}, {dtype}", TimedKernel(OperatorKind.matrix, work, code, serves), line, row
+        "gemm", f"GEMM {m} x {n} x {k}, {dtype}", timed_kernel(OperatorKind.matrix, work, code, serves), line, row
     )
 
 
@@ -263,7 +269,7 @@ def _attention_case(
     row |= {name: f"{round(value):g}" for name, value in (shape | {"head_dim": size}).items()} | {"latency_ms": ""}
     name = f"attention of {batch:g} x {counted(tokens, 'token')}, {counted(heads, 'head')} of {size:g}"
     line = measuring.attention(batch, tokens, heads, groups, size)
-    return _KernelCase("attention", name, TimedKernel(kind, work, code, serves), line, row)
+    return _KernelCase("attention", name, timed_kernel(kind, work, code, serves), line, row)
 
 
 def _collective_cases(
@@ -280,7 +286,7 @@ def _collective_cases(
             row = {"system": machine.accelerator, "dtype": "bfloat16", "collective": name}
             row |= {"num_gpus": f"{members:g}", "bytes": f"{round(size):g}", "latency_ms": ""}
             line = measuring.collective(name, size, members)
-            yield _KernelCase("collective", text, TimedCollective(kind, size, members), line, row)
+            yield _KernelCase("collective", text, timed_collective(kind, size, members), line, row)
 
 
 #: Collectives by their names in tables.

@@ -59,9 +59,7 @@ class Belief(NamedTuple):
             extra_factors: factors that only measurements have.
         """
         keys = list(dict.fromkeys([*posterior.effects, *extra_factors]))
-        matrix = np.zeros((len(posterior.logs), len(keys)))
-        matrix[:, : len(posterior.effects)] = posterior.effect_matrix
-        sign = -1.0 if higher_is_better else 1.0
+        matrix, sign = posterior.effects_of(keys), -1.0 if higher_is_better else 1.0
         return cls(sign * posterior.logs, sign * matrix, keys, np.eye(len(keys)), np.zeros(len(keys)))
 
     def effects_of(self, candidate: MeasurementCandidate) -> np.ndarray:

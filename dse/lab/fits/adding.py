@@ -34,7 +34,13 @@ from dse.measured import KINDS, Comparison, Skip, kernels, kind_of, read_table
 from dse.measured.decisions.evidence import RUN_DEVIATION, compared_rows, figure_of_row, gain_of
 from dse.measured.kernels import Kernel
 from dse.measured.table import Row
-from dse.measured.uncertainty.kernel_times import MODEL_ERROR, TimedCollective, TimedKernel, perturbed_times
+from dse.measured.uncertainty.kernel_times import (
+    MODEL_ERROR,
+    TimedKernel,
+    perturbed_times,
+    timed_collective,
+    timed_kernel,
+)
 from dse.measured.uncertainty.posterior import Choice, posterior, shared_key
 from dse.measured.uncertainty.rows import choice_of
 from dse.measured.uncertainty.spreads import Factor, Spreads, present_spreads, spreads_of, total_deviation
@@ -51,7 +57,7 @@ _ANY_WORKLOAD = "gpt-3-13b"
 _COLLECTIVES = tuple(MessageKind[name] for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"))
 
 
-class StatedLeaf(NamedTuple):
+class FileLeaf(NamedTuple):
     """A value that a file of the catalogue states."""
 
     value: float  #: without the level of the stack
@@ -60,7 +66,7 @@ class StatedLeaf(NamedTuple):
 
 
 #: Kind and slug of an entry, and leaf → what it states.
-StatedLeaves = dict[tuple[str, str, str], StatedLeaf]
+FileLeaves = dict[tuple[str, str, str], FileLeaf]
 
 
 class RowErrors(NamedTuple):
@@ -69,7 +75,7 @@ class RowErrors(NamedTuple):
     errors: np.ndarray  #: measured over predicted, logarithm [rows]
     effects: dict[str, np.ndarray]  #: factor → effects on the rows [rows]
     noise: np.ndarray  #: standard deviation of what no factor explains [rows]
-    leaves: StatedLeaves
+    leaves: FileLeaves
     sources: list[str]
 
 
@@ -164,8 +170,10 @@ def catalog_update(row_errors: RowErrors) -> Added:
     gain = gain_of(matrix, row_errors.noise)
     mean, covariance = gain @ row_errors.errors, np.eye(len(column_by_key)) - gain @ matrix
     residual_errors, updates = row_errors.errors.copy(), []
-    for key in {factor.key for stated in row_errors.leaves.values() for factor in stated.factors} & {*column_by_key}:
-        residual_errors -= matrix[:, column_by_key[key]] * mean[column_by_key[key]]
+    leaf_keys = {factor.key for file_leaf in row_errors.leaves.values() for factor in file_leaf.factors}
+    for key, i in column_by_key.items():
+        if key in leaf_keys:
+            residual_errors -= matrix[:, i] * mean[i]
     for (kind, slug, path), (value, factors, file_spread) in row_errors.leaves.items():
         direction = np.zeros(len(column_by_key))
         for factor in factors:
@@ -208,7 +216,7 @@ def _metric_errors(metric: str, compared: Sequence[Comparison]) -> RowErrors:
     choices = [choice_of(c.prediction, f"{metric} {i}") for i, c in enumerate(compared)]
     posterior_effects = posterior(choices, metric, study)
     measured = [figure_of_row(c)[1] for c in compared]
-    leaves: StatedLeaves = {}
+    leaves: FileLeaves = {}
     for choice, spreads in zip(choices, posterior_effects.spreads, strict=True):
         leaves |= _catalog_leaves(choice, spreads)
         if not study.residuals:
@@ -222,12 +230,12 @@ def _metric_errors(metric: str, compared: Sequence[Comparison]) -> RowErrors:
     )
 
 
-def _catalog_leaves(choice: Choice, spreads: Spreads) -> StatedLeaves:
+def _catalog_leaves(choice: Choice, spreads: Spreads) -> FileLeaves:
     """Return the leaves of a design that files of the catalogue state; ``spreads``: as they are drawn."""
     file_spreads = spreads_of(choice.stack, choice.accelerator, choice.system)
     level = float(catalog.entry("software", choice.stack).value("level", 1.0))
     return {
-        (*place, path): StatedLeaf(
+        (*place, path): FileLeaf(
             float(leaf(choice.design, path)) / (level if is_level_scaled(path) else 1.0),
             factors,
             total_deviation(file_spreads[path]),
@@ -241,14 +249,12 @@ def _catalog_leaves(choice: Choice, spreads: Spreads) -> StatedLeaves:
 LEVEL = "software.level"
 
 
-def _stack_level(choice: Choice, effects: Collection[str]) -> StatedLeaves:
+def _stack_level(choice: Choice, effects: Collection[str]) -> FileLeaves:
     """Return the level of a stack; empty for one that states none, and where the level is not among the effects."""
     level, key = catalog.entry("software", choice.stack).values.get("level"), shared_key("level", choice)
     if level is None or key not in effects:
         return {}
-    return {
-        ("software", choice.stack, LEVEL): StatedLeaf(float(level.value), (Factor(key, level.spread),), level.spread)
-    }
+    return {("software", choice.stack, LEVEL): FileLeaf(float(level.value), (Factor(key, level.spread),), level.spread)}
 
 
 def is_level_scaled(path: str) -> bool:
@@ -323,16 +329,16 @@ def _device_errors(device: str, rows: Sequence[tuple[Kernel, str]]) -> RowErrors
     )
 
 
-def _timed_kernel(kernel_row: Kernel, base: Design) -> TimedKernel | TimedCollective | None:
+def _timed_kernel(kernel_row: Kernel, base: Design) -> TimedKernel | None:
     """Return a measured kernel as one whose time is predicted, None where that is not: across nodes, say."""
     if kernel_row.kind == "gemm":
         m, n, k, precision, *_ = kernel_row.values
         element = Element(operand_bytes(precision), 2.0, 2.0, base.system.accelerator.cache)
-        return TimedKernel(OperatorKind.matrix, matmul_work(m, n, k, 1.0, element), precision)
+        return timed_kernel(OperatorKind.matrix, matmul_work(m, n, k, 1.0, element), precision)
     if kernel_row.kind != "collective":
         return None
     operation, n_bytes, members, local_members, *_ = kernel_row.values
-    return TimedCollective(_COLLECTIVES[int(operation)], n_bytes, members) if members == local_members else None
+    return timed_collective(_COLLECTIVES[int(operation)], n_bytes, members) if members == local_members else None
 
 
 def _concatenate(parts: Sequence[RowErrors]) -> RowErrors:
@@ -340,7 +346,7 @@ def _concatenate(parts: Sequence[RowErrors]) -> RowErrors:
     count = [len(part.errors) for part in parts]
     starts = np.concatenate([[0], np.cumsum(count)])
     effects: dict[str, np.ndarray] = {}
-    leaves: StatedLeaves = {}
+    leaves: FileLeaves = {}
     for start, part in zip(starts, parts, strict=False):
         for key, effect in part.effects.items():
             effects.setdefault(key, np.zeros(sum(count)))[start : start + len(effect)] += effect

@@ -164,19 +164,22 @@ class FitProblem:
         """Return the minimum with the rows' weights times ``weights``, from ``start``, else the best of all starts.
 
         Raises:
-            InputError: for residuals that are no numbers at the start.
+            InputError: for residuals that are no numbers at all starts.
         """
         draws = 0.5 * np.random.default_rng(0).standard_normal((self.starts - 1, len(self.prior)))
         starting_points = [np.zeros(len(self.prior)), *draws] if start is None else [start]
-        return min((self._descend(z, self.weights * weights) for z in starting_points), key=lambda end: end.loss)
+        best = min((self._descend(z, self.weights * weights) for z in starting_points), key=lambda end: end.loss)
+        if not math.isfinite(best.loss):
+            raise InputError("fit", "no finite loss", "finite residuals at the priors", "drop the rows that fail")
+        return best
 
     def _descend(self, z: np.ndarray, weights: np.ndarray) -> Minimum:
         """Return a local minimum by damped Gauss-Newton steps of up to one unit of ``z`` (Levenberg, Marquardt)."""
         errors, damping = self.residuals(z), 1e-2
         loss = self._loss(z, errors, weights)
-        if not math.isfinite(loss):
-            raise InputError("fit", "no finite loss", "finite residuals at the priors", "drop the rows that fail")
         matrix, gradient = self._expansion(z, errors, weights)
+        if not math.isfinite(loss):
+            return Minimum(z, errors, matrix, math.inf)
         for _ in range(self.steps):
             gain = 0.0
             while not gain and damping < _MAX_DAMPING:
@@ -250,10 +253,10 @@ def derivatives(residuals: Callable[..., jax.Array], *data: Any) -> Linearisatio
     """
     errors, slopes = jax.jit(residuals), jax.jit(jax.jacfwd(residuals))
 
-    def at(z: np.ndarray) -> jax.Array:
-        return jnp.asarray(z, jnp.result_type(float))
+    def array(function: Callable[..., jax.Array], z: np.ndarray) -> np.ndarray:
+        return np.asarray(function(jnp.asarray(z, jnp.result_type(float)), *data), float)
 
-    return lambda z: np.asarray(errors(at(z), *data), float), lambda z, _: np.asarray(slopes(at(z), *data), float)
+    return lambda z: array(errors, z), lambda z, _: array(slopes, z)
 
 
 def robust(errors: np.ndarray, delta: Scale, redescending: bool = False) -> np.ndarray:

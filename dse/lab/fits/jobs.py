@@ -101,10 +101,8 @@ def run(
     _write_result(job.document(result), output, force)
     changed_files = writing.write_catalog(job.revisions(result, Path(catalog)), catalog) if catalog else []
     if catalog and job.fits:
-        changed_files = list(
-            dict.fromkeys([*changed_files, *ranges.write_catalog(tables, catalog, job.fits, job.covered)])
-        )
-    return result, job.summary(result), [Path(output), *changed_files]
+        changed_files += ranges.write_catalog(tables, catalog, job.fits, job.covered)
+    return result, job.summary(result), [Path(output), *dict.fromkeys(changed_files)]
 
 
 def _write_result(text: str, output: str | Path, force: bool) -> None:
@@ -130,9 +128,8 @@ def _kind(path: str | Path) -> str:
 def _level_summary(calibration: levels.LevelCalibration) -> Errors:
     """Return the errors of each stack of TPUs as a table, with the loss between slices as its note."""
     header = ["stack", "rows", "level", "median error", "configuration unseen", "model unseen"]
-    return Errors(
-        header, levels.errors(calibration), f"slices lose {calibration.loss:.2%} of compute a doubling of their number"
-    )
+    note = f"slices lose {calibration.loss:.2%} of compute a doubling of their number"
+    return Errors(header, levels.errors(calibration), note)
 
 
 def _step_summary(calibration: steps.Calibration) -> Errors:

@@ -225,8 +225,8 @@ def _head_entries(stack: FittedStack, digest: str) -> dict[str, str]:
 def _value_entry(fitted_value: FittedValue, stack: FittedStack) -> str:
     """Return a fitted value with its spread and source as a TOML table."""
     path, narrows = fitted_value.path, fitted_value.spread_after < 0.9 * fitted_value.spread_before
-    before = writing.number(fitted_value.before, all_leaves()[path]["units"]).strip('"')
-    source = f"fitted{'' if narrows else ', but the rows tell little'}: {before} in {stack.base}"
+    base_text = writing.number(fitted_value.before, all_leaves()[path]["units"]).strip('"')
+    source = f"fitted{'' if narrows else ', but the rows tell little'}: {base_text} in {stack.base}"
     value = writing.leaf_value(path, fitted_value.after, 4)
     return writing.value_table(value, max(fitted_value.alone, 1e-3), source, "estimate")
 

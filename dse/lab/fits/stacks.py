@@ -45,20 +45,18 @@ class SourceErrors(NamedTuple):
 
 def errors_by_source(calibration: Calibration) -> list[SourceErrors]:
     """Return the errors of each source, then of rows with stated mappings, completed ones, and all."""
-    return [_source_errors(calibration, name, part) for name, part in parts(calibration).items()]
+    return [_part_errors(calibration, name, part) for name, part in parts(calibration).items()]
 
 
 def parts(calibration: Calibration) -> dict[str, np.ndarray]:
     """Return name → mask [row]: of each source, of stated and completed mappings where there are any, and of all."""
     sources, completed = calibration.rows.sources, calibration.rows.completed
-    by_source = {source: sources == source for source in sorted(set(sources))}
-    by_mapping = {
-        name: rows for name, rows in ((EXPLICIT_MAPPING, ~completed), (COMPLETED_MAPPING, completed)) if rows.any()
-    }
-    return by_source | by_mapping | {"all": np.ones(len(sources), bool)}
+    masks = {source: sources == source for source in sorted(set(sources))}
+    masks |= {EXPLICIT_MAPPING: ~completed, COMPLETED_MAPPING: completed, "all": np.ones(len(sources), bool)}
+    return {name: rows for name, rows in masks.items() if rows.any()}
 
 
-def _source_errors(calibration: Calibration, name: str, row_mask: np.ndarray) -> SourceErrors:
+def _part_errors(calibration: Calibration, name: str, row_mask: np.ndarray) -> SourceErrors:
     """Return the errors of the rows of a mask, under a name, as fractions."""
     unseen = np.expm1(calibration.unseen[row_mask])
     return SourceErrors(
@@ -101,11 +99,11 @@ def document(calibration: Calibration) -> str:
             "error": f"{mean_error(calibration.solution.errors[is_of_stack]):.4f}",
             "unseen_error": f"{mean_error(calibration.unseen[is_of_stack]):.4f}",
             "residual": f"{calibration.residual(stack):.4f}",
-        } | {
-            name: f"{{ value = {_text(name, value)}, spread = {calibration.solution.spread_of(stack, name):.3f}, "
-            f"from = {writing.quoted(_origin(calibration, stack, name))} }}"
-            for name, value in calibration.values(stack).items()
         }
+        for name, value in calibration.values(stack).items():
+            spread, origin = calibration.solution.spread_of(stack, name), _origin(calibration, stack, name)
+            text = f"{{ value = {_text(name, value)}, spread = {spread:.3f}, from = {writing.quoted(origin)} }}"
+            tables[f"software.{writing.quoted(stack)}"][name] = text
     if calibration.experts is not None:
         tables |= {"experts": _expert_entries(calibration.experts)}
     for e in errors_by_source(calibration):

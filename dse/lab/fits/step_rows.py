@@ -141,8 +141,8 @@ class StepModel(NamedTuple):
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Return the derivatives of the log step times by ``z`` [row, parameter], at ``z`` [row, parameter]."""
         changes = _STEP * np.eye(z.shape[1])[:, None, :]
-        more, less = np.split(self.log_times(np.concatenate([z + changes, z - changes])), 2)
-        return (more - less).T / (2.0 * _STEP)
+        upper, lower = np.split(self.log_times(np.concatenate([z + changes, z - changes])), 2)
+        return (upper - lower).T / (2.0 * _STEP)
 
     def log_times(self, z: np.ndarray) -> np.ndarray:
         """Return log step times, in s, [set, row] at each ``z`` [set, row, parameter]."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +112,7 @@ def columns_of(rows: StepRows, stack_names: dict[str, list[str]]) -> list[tuple[
         stack_names: stack → names of its own parameters.
     """
     lineages = {lineage_of(fitted_as(stack)) for stack in rows.stacks} - {""}
-    groups = {"": NAMES} | dict.fromkeys(sorted(set(rows.families)), FAMILY_SPREADS)
+    groups: dict[str, Iterable[str]] = {"": NAMES} | dict.fromkeys(sorted(set(rows.families)), FAMILY_SPREADS)
     groups |= dict.fromkeys(sorted(lineages), LINEAGE_SPREADS) | dict(sorted(stack_names.items()))
     return [(group, name) for group, names in groups.items() for name in names]
 

@@ -81,28 +81,25 @@ def check_demand(demand: RlDemand) -> None:
             f"more than the mean, {demand.output_tokens:g}",
             f"write {4 * demand.output_tokens:g}",
         )
-    for option, value, allowed in (
-        ("--algorithm", demand.algorithm, ALGORITHMS),
-        *(("--mode", mode, MODES) for mode in demand.modes),
-    ):
+    modes = (("--mode", mode, MODES) for mode in demand.modes)
+    for option, value, allowed in (("--algorithm", demand.algorithm, ALGORITHMS), *modes):
         if value not in allowed:
             raise unknown_name(option, value, allowed, "names")
     _check_stack(demand.training, "--train", "--rollout", False)
     _check_stack(demand.rollout, "--rollout", "--train", True)
-    if not demand.modes:
-        raise InputError("--mode", "none", ", ".join(MODES), "write --mode async")
-    if demand.trainers and not demand.trainers < demand.devices:
-        fewer = f"fewer than the {counted(demand.devices, 'device')}"
-        raise InputError("--trainers", str(demand.trainers), fewer, "leave it out")
-    if demand.train_batch and demand.answers % demand.train_batch:
-        divisors = f"divisors of the {counted(demand.answers, 'answer')}"
-        raise InputError("--train-batch", str(demand.train_batch), divisors, f"write {demand.answers}")
-    if not 0 <= demand.staleness <= 64:
-        raise InputError("--staleness", str(demand.staleness), "0 to 64 steps", "write 1")
-    if not 0.0 <= demand.reward_time < _MAX_VALUE:
-        raise InputError(
-            "--reward", f"{demand.reward_time:g} s", f"0 s or more, less than {_MAX_VALUE:g}", "write '20 s'"
-        )
+    trainers, batch, reward = demand.trainers, demand.train_batch, demand.reward_time
+    fewer = f"fewer than the {counted(demand.devices, 'device')}"
+    divisors, batch_fix = f"divisors of the {counted(demand.answers, 'answer')}", f"write {demand.answers}"
+    seconds = f"0 s or more, less than {_MAX_VALUE:g}"
+    for is_valid, *message in (
+        (demand.modes, "--mode", "none", ", ".join(MODES), "write --mode async"),
+        (not trainers or trainers < demand.devices, "--trainers", str(trainers), fewer, "leave it out"),
+        (not batch or demand.answers % batch == 0, "--train-batch", str(batch), divisors, batch_fix),
+        (0 <= demand.staleness <= 64, "--staleness", str(demand.staleness), "0 to 64 steps", "write 1"),
+        (0.0 <= reward < _MAX_VALUE, "--reward", f"{reward:g} s", seconds, "write '20 s'"),
+    ):
+        if not is_valid:
+            raise InputError(*message)
 
 
 def _check_stack(fixed: Mapping[str, Any], option: str, other: str, serves: bool) -> None:
@@ -112,9 +109,7 @@ def _check_stack(fixed: Mapping[str, Any], option: str, other: str, serves: bool
     where = option_text(option, {"software": fixed["software"]})
     slug = catalog.resolve("software", str(fixed["software"]), where)
     if bool(catalog.serving_defaults(slug)) != serves:
-        kind, usual = (
-            ("training", f"engines: {', '.join(ENGINES)}")
-            if serves
-            else ("serving", "stacks of training: megatron-core, megatron-bridge, torchtitan, …")
-        )
+        kind, usual = "serving", "stacks of training: megatron-core, megatron-bridge, torchtitan, …"
+        if serves:
+            kind, usual = "training", f"engines: {', '.join(ENGINES)}"
         raise InputError(where, f"{slug}, of {kind}", usual, f"write {other} software={slug}, or leave it out")

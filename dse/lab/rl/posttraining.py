@@ -100,14 +100,10 @@ class RlPlan(NamedTuple):
         return self.splits.isel(point=self.best_points) if self.variables else self.splits
 
 
-#: Column → values [designs].
-_Columns = dict[str, np.ndarray]
-
-
 class _Pool(NamedTuple):
     """Columns of the designs of a pool [designs]."""
 
-    columns: _Columns
+    columns: dict[str, np.ndarray]
     designs: list[Any]
 
 
@@ -157,7 +153,7 @@ def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
 def _swept_pool(
     document: dict[str, Any],
     columns: Sequence[str],
-    keep: Callable[[_Columns], np.ndarray],
+    keep: Callable[[dict[str, np.ndarray]], np.ndarray],
     option: str,
     fixed: Mapping[str, Any],
 ) -> _Pool:
@@ -225,7 +221,7 @@ def _micro_batches(batch: int, longest: float) -> list[int]:
     )
 
 
-def _stage_options(demand: RlDemand, columns: _Columns) -> list[str | None]:
+def _stage_options(demand: RlDemand, columns: dict[str, np.ndarray]) -> list[str | None]:
     """Return the options, as text, by which each trainer has stages of unequal layers, None where its tool has none."""
     model = catalog.values("workload", demand.workload)
     paths = ("n_layers", "experts.n_predict")
@@ -233,7 +229,7 @@ def _stage_options(demand: RlDemand, columns: _Columns) -> list[str | None]:
     return evaluate_by_mapping(columns, lambda stack, degrees: stage_options(stack, layers | degrees))
 
 
-def _fastest(demand: RlDemand, columns: _Columns) -> np.ndarray:
+def _fastest(demand: RlDemand, columns: dict[str, np.ndarray]) -> np.ndarray:
     """Return the indices of the fastest few designs of each number of devices whose stages their tool supports."""
     has_stages = ["pp" in demand.training or option is not None for option in _stage_options(demand, columns)]
     order = np.lexsort((columns["step_time"], columns["n_devices"]))
@@ -257,7 +253,7 @@ def _engines(demand: RlDemand) -> _Pool:
     }  # fmt: skip
     metrics = ("concurrency_limit", "peak_memory", "peak_memory_weights", "n_devices", "software", *_ROLLOUT_LABELS)
 
-    def rows_to_keep(columns: _Columns) -> np.ndarray:
+    def rows_to_keep(columns: dict[str, np.ndarray]) -> np.ndarray:
         """Return the rows of replicas with one rank, or of a mixture, that hold a sequence."""
         is_single_rank = np.full(columns["n_devices"].shape, mixture) | (columns.get("dp", np.ones(1)) == 1)
         return np.flatnonzero(is_single_rank & (columns["concurrency_limit"] >= 1.0))
@@ -303,7 +299,7 @@ def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> d
     return _point_variables(demand, values, counts | labels, columns["cost_per_device_hour"])
 
 
-def _at(columns: _Columns, rows: np.ndarray) -> _Columns:
+def _at(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
     """Return the columns of designs at indices."""
     return {name: values[rows] for name, values in columns.items()}
 
@@ -322,7 +318,7 @@ def _rollout_times(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batche
     return np.take_along_axis(seconds, inverse.reshape(replicas.shape), 1) / batches
 
 
-def _trainer_times(demand: RlDemand, columns: _Columns, designs: list[Any]) -> tuple[Any, Any, Any]:
+def _trainer_times(demand: RlDemand, columns: dict[str, np.ndarray], designs: list[Any]) -> tuple[Any, Any, Any]:
     """Return seconds [trainer] of log-probabilities, of a critic with its state's moves, and of training."""
     steps = demand.tokens / (columns["tokens_per_second"] * columns["step_time"])
     update, forward = steps * columns["step_time"], steps * forward_time(designs)
@@ -331,15 +327,15 @@ def _trainer_times(demand: RlDemand, columns: _Columns, designs: list[Any]) -> t
     return log_probs, critic + swapped, update
 
 
-def _state_bytes(columns: _Columns) -> np.ndarray:
+def _state_bytes(columns: dict[str, np.ndarray]) -> np.ndarray:
     """Return bytes [trainer] of weights and optimiser state of the most loaded device."""
     return columns["peak_memory_weights"] + columns["peak_memory_optimizer"] + columns["peak_memory_embedding_and_head"]
 
 
 def _transfer_times(
     demand: RlDemand,
-    columns: _Columns,
-    engine_columns: _Columns,
+    columns: dict[str, np.ndarray],
+    engine_columns: dict[str, np.ndarray],
     system: Any,
     colocated: bool,
 ) -> tuple[Any, Any]:
@@ -360,7 +356,7 @@ def _transfer_times(
 
 
 def _point_variables(
-    demand: RlDemand, step: _Columns, labels: _Columns, hourly: np.ndarray
+    demand: RlDemand, step: dict[str, np.ndarray], labels: dict[str, np.ndarray], hourly: np.ndarray
 ) -> dict[str, PointVariable]:
     """Return labels and figures of the steps of a mode; takes ``total`` out of the seconds ``step``."""
     total = step.pop("total")

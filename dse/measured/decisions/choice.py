@@ -223,8 +223,8 @@ def _tied_in_regret_90(
         return float(np.expm1(weighted_quantile(regrets[i], draw_weights, share)))
 
     threshold = max(regret_90[best_index] + digit, regret_at(best_index, 0.9 + error))
-    others = (i for i in range(len(choices)) if i != best_index)
-    return [choices[i].name for i in others if regret_at(i, 0.9 - error) < threshold]
+    indices = (i for i in range(len(choices)) if i != best_index)
+    return [choices[i].name for i in indices if regret_at(i, 0.9 - error) < threshold]
 
 
 def _fits_probabilities(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], study: Study) -> np.ndarray:
@@ -267,8 +267,8 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     if not all(choice.stack for choice in choices):
         return {}
     goals = (goal.expression.text for goal in grid.spec.objectives)
-    shown = dict.fromkeys([*goals, *study.totals, *(study.front_axes or ()), *study.main_metrics])
-    names = [name for name in shown if name in grid.spec.metrics]
+    candidates = dict.fromkeys([*goals, *study.totals, *(study.front_axes or ()), *study.main_metrics])
+    names = [name for name in candidates if name in grid.spec.metrics]
     posterior_by_metric = posteriors(choices, [name for name in names if has_interval(name, study)], study)
     variables = dict(_interval_ends(_intervals(posterior_by_metric), study))
     metric = objective.expression.text
@@ -330,6 +330,8 @@ def intervals_of(
 
 def _intervals(posterior_by_metric: Mapping[str, Posterior]) -> dict[str, list[MetricInterval | None]]:
     """Return metric → 80 % interval of each design, None without; metrics without any interval are left out."""
-    pairs = {name: zip(np.exp(p.logs), p.deviations, strict=True) for name, p in posterior_by_metric.items()}
-    intervals = {name: [interval(float(v), {"all": float(d)}) for v, d in each] for name, each in pairs.items()}
+    intervals = {
+        name: [interval(float(v), {"all": float(d)}) for v, d in zip(np.exp(p.logs), p.deviations, strict=True)]
+        for name, p in posterior_by_metric.items()
+    }
     return {name: ends for name, ends in intervals.items() if any(ends)}

@@ -167,8 +167,7 @@ def condition(prior: Posterior, evidence: Evidence) -> PosteriorUpdate:
             effects[j] = {key: float(effect[i]) for key, effect in joint.effects.items() if effect[i]}
     keys = list(dict.fromkeys([*prior.effects, *(key for row_effects in effects for key in row_effects)]))
     row_matrix = np.array([[row_effects.get(key, 0.0) for key in keys] for row_effects in effects])
-    design_matrix = np.zeros((len(prior.logs), len(keys)))
-    design_matrix[:, : len(prior.effects)] = prior.effect_matrix
+    design_matrix = prior.effects_of(keys)
     gain = gain_of(row_matrix, np.full(len(errors), RUN_DEVIATION))
     reduced_matrix = design_matrix @ (np.eye(len(keys)) - gain @ row_matrix)
     noise = RUN_DEVIATION * np.array([normal_draws(f"run {j}") for j in range(len(errors))])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dse.doors import TRAINING, Study
 from dse.measured.uncertainty import bills
 from dse.measured.uncertainty.parts import MetricInterval, figure_of, interval
-from dse.measured.uncertainty.posterior import Choice, posteriors
+from dse.measured.uncertainty.posterior import Choice, posteriors, variance_shares
 from dse.types import Design
 
 
@@ -30,9 +30,8 @@ class DesignIntervals(NamedTuple):
 
     def reasons(self, metric: str, count: int = 3) -> dict[str, float]:
         """Return part → share of a metric's variance, of its ``count`` largest parts in order; {} without interval."""
-        squares = {name: part**2 for name, part in self.parts.get(metric, {}).items() if part}
-        total = sum(squares.values())
-        return {name: square / total for name, square in sorted(squares.items(), key=lambda item: -item[1])[:count]}
+        shares = variance_shares({name: part**2 for name, part in self.parts.get(metric, {}).items() if part})
+        return dict([*shares.items()][:count])
 
 
 def intervals(

@@ -27,40 +27,27 @@ MODEL_ERROR = {"gemm": 0.096, "attention": 0.138, "collective": 0.10}
 
 
 class TimedKernel(NamedTuple):
-    """An isolated kernel whose time is predicted."""
+    """An isolated kernel, or a collective among neighbours, whose time is predicted."""
 
-    kind: OperatorKind
-    work: Work  #: FLOP and bytes
-    precision: float  #: code of its number format
-    serves: bool = False  #: by the kernels of an engine instead of a training step
-
-    @property
-    def program(self) -> ScalarFunction:
-        """Function of a design and :attr:`numbers`: seconds."""
-        return _kernel_seconds(self.kind, self.serves)
-
-    @property
-    def numbers(self) -> tuple[Any, ...]:
-        """What kernels of one program differ by."""
-        return self.work, self.precision
+    program: ScalarFunction  #: function of a design and ``numbers``: seconds
+    numbers: tuple[Any, ...]  #: what kernels of one program differ by
 
 
-class TimedCollective(NamedTuple):
-    """A collective among neighbours whose time is predicted."""
+def timed_kernel(kind: OperatorKind, work: Work, precision: float, serves: bool = False) -> TimedKernel:
+    """Return a kernel of some FLOP and bytes.
 
-    kind: MessageKind
-    n_bytes: float  #: of a rank
-    members: float  #: number of ranks
+    Args:
+        kind: of the operator.
+        work: FLOP and bytes.
+        precision: code of its number format.
+        serves: by the kernels of an engine instead of a training step.
+    """
+    return TimedKernel(_kernel_seconds(kind, serves), (work, precision))
 
-    @property
-    def program(self) -> ScalarFunction:
-        """Function of a design and :attr:`numbers`: seconds."""
-        return _collective_seconds(self.kind)
 
-    @property
-    def numbers(self) -> tuple[Any, ...]:
-        """What collectives of one program differ by."""
-        return self.n_bytes, self.members
+def timed_collective(kind: MessageKind, n_bytes: float, members: float) -> TimedKernel:
+    """Return a collective of ``members`` ranks with ``n_bytes`` of each."""
+    return TimedKernel(_collective_seconds(kind), (n_bytes, members))
 
 
 @functools.cache
@@ -88,7 +75,7 @@ def _collective_seconds(kind: MessageKind) -> ScalarFunction:
 
 
 def perturbed_times(
-    base: Design, spreads: Spreads, kernels: Sequence[TimedKernel | TimedCollective]
+    base: Design, spreads: Spreads, kernels: Sequence[TimedKernel]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return logs of times on a design's system [kernels], and factor → their change by a standard deviation [kernels].
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import math
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -71,26 +71,25 @@ class Posterior(NamedTuple):
     study: Study
     spreads: list[Spreads]  #: of each design, as drawn
 
-    @property
-    def effect_matrix(self) -> np.ndarray:
-        """Change of the log metric by one standard deviation of each factor [designs, factors], as in ``effects``."""
-        return np.stack([*self.effects.values()], axis=1) if self.effects else np.zeros((len(self.logs), 0))
+    def effects_of(self, keys: Sequence[str]) -> np.ndarray:
+        """Return the change of the log metric by one standard deviation of factors [designs, factors], 0 of others."""
+        absent = np.zeros(len(self.logs))
+        return np.array([self.effects.get(key, absent) for key in keys]).reshape(len(keys), len(absent)).T
 
     @property
     def deviations(self) -> np.ndarray:
         """Standard deviation of each design's log metric [designs]."""
-        return np.sqrt((self.effect_matrix**2).sum(axis=1))
+        return np.sqrt((self.effects_of([*self.effects]) ** 2).sum(axis=1))
 
     def parts(self, index: int) -> dict[str, float]:
         """Return part → standard deviation in a design's log error: groups of leaves, levels, prices."""
-        squares = dict[str, float]()
-        for key, effect in self.effects.items():
-            name = self.names[key]
+
+        def part_of(key: str) -> str:
             if key.startswith(_PRICE):
-                name = bills.part_name(name, self.metric)
-            elif not key.startswith(_PART):
-                name = group_of(name)
-            squares[name] = squares.get(name, 0.0) + float(effect[index]) ** 2
+                return bills.part_name(self.names[key], self.metric)
+            return self.names[key] if key.startswith(_PART) else group_of(self.names[key])
+
+        squares = _square_sums((part_of(key), effect[index]) for key, effect in self.effects.items())
         return {name: math.sqrt(square) for name, square in squares.items() if square}
 
     def shares(self, first: int, second: int) -> dict[str, float]:
@@ -98,13 +97,9 @@ class Posterior(NamedTuple):
 
         ``first`` and ``second`` are indices of designs.
         """
-        squares = dict[str, float]()
-        for key, effect in self.effects.items():
-            squares[self.names[key]] = squares.get(self.names[key], 0.0) + float(effect[first] - effect[second]) ** 2
-        variance = sum(squares.values()) or 1.0
-        return {
-            name: v / variance for name, v in sorted(squares.items(), key=lambda item: -item[1]) if v > 1e-12 * variance
-        }
+        differences = ((self.names[key], effect[first] - effect[second]) for key, effect in self.effects.items())
+        shares = variance_shares(_square_sums(differences))
+        return {name: share for name, share in shares.items() if share > 1e-12}
 
     def draws(self) -> np.ndarray:
         """Return log metrics at joint draws of leaves, and of the rest with fat tails [designs, draws]."""
@@ -112,8 +107,7 @@ class Posterior(NamedTuple):
         for start in range(0, len(log_metrics), _DESIGNS_PER_BATCH):
             self._fill_model_draws(log_metrics, range(start, min(start + _DESIGNS_PER_BATCH, len(log_metrics))))
         if residual_keys := [key for key in self.effects if key.startswith((_PART, _PRICE))]:
-            effects = np.stack([self.effects[key] for key in residual_keys], axis=1)
-            log_metrics += effects @ np.array([factor_draws(key) for key in residual_keys])
+            log_metrics += self.effects_of(residual_keys) @ np.array([factor_draws(key) for key in residual_keys])
         return log_metrics
 
     def _fill_model_draws(self, log_metrics: np.ndarray, design_range: range) -> None:
@@ -129,6 +123,20 @@ class Posterior(NamedTuple):
                 with np.errstate(divide="ignore", invalid="ignore"):
                     values = np.log(np.asarray(getattr(metrics, self.metric), float)).reshape(len(indices), DRAWS)
                 log_metrics[indices] = np.where(np.isfinite(values), values, self.logs[indices][:, None])
+
+
+def _square_sums(deviations: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return name → sum of the squares of its deviations."""
+    squares = dict[str, float]()
+    for name, deviation in deviations:
+        squares[name] = squares.get(name, 0.0) + float(deviation) ** 2
+    return squares
+
+
+def variance_shares(squares: Mapping[str, float]) -> dict[str, float]:
+    """Return name → share of the sum of all variances, the largest first; 0 where all are 0."""
+    total = sum(squares.values()) or 1.0
+    return {name: square / total for name, square in sorted(squares.items(), key=lambda item: -item[1])}
 
 
 #: How the factors begin that no leaf explains, and those of prices, emission factors and failures.
@@ -258,9 +266,7 @@ def reduce_parts(
     """
     arguments = metric, choice.design, choice.stack, choice.levels or (), study
     parts = parts_of(*arguments) if sensitivity is None else bills.time_and_energy_parts(sensitivity, *arguments)
-    squares = dict[str, float]()
-    for path, slope in slopes.items():
-        squares[group_of(path)] = squares.get(group_of(path), 0.0) + slope**2
+    squares = _square_sums((group_of(path), slope) for path, slope in slopes.items())
     parts.pop("parameters", None)
     return subtract_leaf_variance(parts, {group: math.sqrt(square) for group, square in squares.items()})
 
