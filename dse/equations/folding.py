@@ -4,7 +4,7 @@ A feature that a sweep does not touch is a neutral element: a factor 1, a term 0
 for all designs. Its equations go before anything is compiled. Everything else keeps its order and its operands, so the
 results are those of the whole list, to the bit, but for the sign of zeros.
 
-The rules are those of :func:`dse.equations.primitives.equal_input`, for finite numbers.
+The rules are those of :func:`dse.equations.primitives.decision`, for finite numbers.
 
 A sweep also has ranges: what its leaves lie between decides further choices. A sweep is cut into blocks, each with a
 range of every input; a value is a pair of arrays, its least and its most in each block. A comparison that holds in all
@@ -26,8 +26,9 @@ import numpy as np
 from dse.equations.equation import Atom, Constant, Equation, EquationMerger, Equations, number
 from dse.equations.primitives import (
     PRIMITIVES,
+    Decision,
     Primitive,
-    equal_input,
+    decision,
     name_and_parameters,
     numpy_function,
     range_function,
@@ -37,9 +38,6 @@ from dse.equations.rules import Pair
 #: Values of inputs that make equations neutral. Programs are compiled for which inputs have them, so there are few.
 NEUTRAL = (0.0, 1.0, float("inf"))
 
-
-#: What an output equals: (position of an input, None) or (None, a constant).
-Decision = tuple[int | None, float | None]
 
 #: (variable, position of the input of its equation that it equals or None, the constant that it equals or None).
 DecidedVariable = tuple[int, int | None, float | None]
@@ -84,15 +82,16 @@ def decisions(equations: Equations, input_values: Mapping[int, float], ranges: R
     decided_variables: list[DecidedVariable] = []
 
     def decide(equation: Equation, inputs: tuple[Atom, ...]) -> Decision | None:
-        decision = ranges.decision(equation, inputs)
-        if decision is not None:
-            decided_variables.append((equation.outputs[0], *decision))
-        return decision
+        decided = ranges.decision(equation, inputs)
+        if decided is not None:
+            decided_variables.append((equation.outputs[0], *decided))
+        return decided
 
     _rewrite(equations, input_values, decide, ranges)
     return tuple(decided_variables)
 
 
+@np.errstate(all="ignore")
 def _rewrite(
     equations: Equations,
     input_values: Mapping[int, float],
@@ -121,8 +120,8 @@ def _rewrite(
         inputs, replacement = tuple(map(read, equation.inputs)), None
         if not equation.has_effect:
             replacement = _folded_atom(equation, inputs)
-            if replacement is None and (decision := decide(equation, inputs)) is not None:
-                position, value = decision
+            if replacement is None and (decided := decide(equation, inputs)) is not None:
+                position, value = decided
                 replacement = _constant(value) if position is None else inputs[position]
         if replacement is None:
             output_atoms: Sequence[Atom] = merger.add_equation(
@@ -152,13 +151,12 @@ def _constant(value: float | None) -> Constant:
 def _folded_atom(equation: Equation, inputs: tuple[Atom, ...]) -> Atom | None:
     """Return the constant or input that an equation's only output equals, None where it equals none."""
     name = equation.primitive.name
+    if name not in PRIMITIVES:
+        return None
     values = [_scalar_value(atom) for atom in inputs]
-    if None not in values and name in PRIMITIVES:
-        with np.errstate(all="ignore"):
-            return number(np.asarray(numpy_function(*name_and_parameters(equation))(*values))[()])
-    position = equal_input(name, values)
-    if position is not None:
-        return inputs[position]
+    if (decided := decision(*name_and_parameters(equation), values)) is not None:
+        position, value = decided
+        return number(np.asarray(value)[()]) if position is None else inputs[position]
     if name == "div" and values[1] is not None and values[1] == np.inf:
         return number(values[1].dtype.type(0))
     cases = inputs[1:] if name == "select_n" else inputs if name in ("and", "or", "max", "min") else ()
@@ -290,12 +288,11 @@ def _output_range(equation: Equation, operands: list[Pair | None], are_integer: 
         return unknown_range
     operation = name_and_parameters(equation)
     try:
-        with np.errstate(all="ignore"):
-            if all(low is high for low, high in pairs):
-                value = np.asarray(numpy_function(*operation)(*(low for low, _ in pairs)))
-                output = value, value
-            else:
-                output = range_function(*operation)(*pairs)
+        if all(low is high for low, high in pairs):
+            value = np.asarray(numpy_function(*operation)(*(low for low, _ in pairs)))
+            output = value, value
+        else:
+            output = range_function(*operation)(*pairs)
     except NotImplementedError:  # a row without a range, or inputs that its rule does not cover
         return unknown_range
     if output[0].dtype.kind != "f" or _is_exact_integer(row, are_integer, output):
@@ -316,8 +313,7 @@ def _is_exact_integer(row: Primitive, are_integer: list[bool], output: Pair) -> 
 def _widen(pair: Pair, units: Any) -> Pair:
     """Return an interval whose ends are moved outwards by ``units`` times their magnitude."""
     low, high = pair
-    with np.errstate(all="ignore"):
-        return low - units * abs(low), high + units * abs(high)
+    return low - units * abs(low), high + units * abs(high)
 
 
 def are_integers(values: Any) -> bool:

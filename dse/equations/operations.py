@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dse.equations.primitives import equal_input, name_and_parameters, numpy_function, slope_rules
+from dse.equations.primitives import decision, name_and_parameters, numpy_function, slope_rules
 
 if TYPE_CHECKING:
     from dse.equations.equation import Atom, Equations
@@ -75,11 +75,12 @@ class Operations(NamedTuple):
         with np.errstate(all="ignore"):
             for name, parameters, operands, output in self.operations:
                 inputs = tuple(aliases.get(i, i) for i in operands)
-                input_values = [constants.get(i) for i in inputs]
-                if all(value is not None for value in input_values):
-                    constants[output] = numpy_function(name, parameters)(*input_values)
-                elif simply and (position := equal_input(name, input_values)) is not None:
+                decided = decision(name, parameters, [constants.get(i) for i in inputs], simply)
+                position, value = decided or (None, None)
+                if position is not None:
                     aliases[output] = inputs[position]
+                elif value is not None:
+                    constants[output] = value
                 else:
                     operations.append((name, parameters, inputs, output))
         outputs = [aliases.get(i, i) for i in self.outputs]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: (input position, its value with which the output is the other input, that with which it is this one).
 _Neutral = tuple[int, float | None, float | None]
 
+#: What an output equals: (position of an input, None) or (None, a value).
+Decision = tuple[int | None, Any]
+
 #: Shapes of operations that are no curves, as lines bound them.
 Shape = Literal["sum", "difference", "negative", "product", "quotient", "larger", "smaller", "selection"]
 
@@ -157,22 +160,28 @@ def range_function(name: str, parameters: tuple[Any, ...]) -> Callable[..., Pair
     return run
 
 
-def equal_input(name: str, values: Sequence[Any]) -> int | None:
-    """Return the position of the input that an operation's output equals, None where there is none.
+def decision(name: str, parameters: tuple[Any, ...], values: Sequence[Any], simply: bool = True) -> Decision | None:
+    """Return what the output of a primitive equals where values of inputs decide it, else None.
 
     For finite numbers: ``0 * x`` is 0. What would be no number there is none in the model (``tests/unit/model``).
 
     Args:
         name: primitive.
+        parameters: of the primitive.
         values: value of each input, None for an unknown one.
+        simply: False where all inputs must have values.
     """
+    if all(value is not None for value in values):
+        return None, numpy_function(name, parameters)(*values)
+    if not simply:
+        return None
     if name == "select_n":
-        return None if values[0] is None else 1 + int(values[0])
-    for i, neutral, deciding in PRIMITIVES[name].neutral if name in PRIMITIVES else ():
+        return None if values[0] is None else (1 + int(values[0]), None)
+    for i, neutral, deciding in PRIMITIVES[name].neutral:
         if _equals(values[i], neutral):
-            return 1 - i
+            return 1 - i, None
         if _equals(values[i], deciding):
-            return i
+            return i, None
     return None
 
 

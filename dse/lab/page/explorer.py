@@ -50,17 +50,12 @@ def _feasible_count(table: DesignTable) -> int:
 def _column_header(column: PageColumn) -> dict[str, Any]:
     """Return the description of a column without its values, JSON-ready."""
     about: dict[str, Any] = {"name": column.name, "label": column.label, "about": column.about, "kind": column.kind}
+    units = {"units": column.display_units, "factor": column.factor, "si": column.units}
     if column.kind == "metric":
-        return about | {
-            "units": column.display_units,
-            "factor": column.factor,
-            "si": column.units,
-            "better": column.better,
-        }
+        return about | units | {"better": column.better}
     if column.path in all_leaves() and column.distinct_values is not None:
         about |= {"leaf": column.path, "settings": [_setting(column.path, value) for value in column.distinct_values]}
     if column.distinct_values is not None and column.distinct_values.dtype.kind in "iuf":
-        units = {"units": column.display_units, "factor": column.factor, "si": column.units}
         return about | units | {"texts": column.texts, "numbers": column.distinct_values.tolist()}
     return about | {"texts": column.texts}
 

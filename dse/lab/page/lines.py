@@ -22,7 +22,7 @@ from dse.errors import InputError
 from dse.io import toml
 from dse.lab.page.model import value_text
 from dse.lab.page.program import leaf_values
-from dse.lab.page.table import DesignTable, PageColumn
+from dse.lab.page.table import DesignTable, PageColumn, column_of
 from dse.spec import Axis
 from dse.spec.space import ANY_OPTION
 from dse.sweep import Grid
@@ -83,8 +83,7 @@ def build(table: DesignTable) -> Lines:
         try:
             candidate_table = dataclasses.replace(table, spec=spec)
             toml_head, axes = _specification(candidate_table)
-            lines = Lines(serving=table.study.name == "serving", tools=tools, toml=toml_head, axes=axes)
-            return dataclasses.replace(lines, **_options(candidate_table))
+            return Lines(*_options(candidate_table), table.study.name == "serving", tools, toml_head, axes)
         except InputError as error:
             why = why or str(error)
     return Lines(why=why)
@@ -122,11 +121,8 @@ def _constant_column(table: DesignTable, name: str) -> PageColumn | None:
     if name not in table.results.variables:
         return None
     variable = table.results.variables[name]
-    distinct_values = np.unique(variable.values.reshape(-1)[:1] if variable.ndim == 0 else variable.values.reshape(-1))
-    path, units = str(variable.attrs.get("path", "")), str(variable.attrs.get("units", "1"))
-    return PageColumn(
-        name, name, "", "axis", np.zeros(0), units=units, texts=("",), distinct_values=distinct_values[-1:], path=path
-    )
+    distinct_values = np.unique(variable.values)[-1:]
+    return column_of(name, "axis", np.zeros(0), variable.attrs, texts=("",), distinct_values=distinct_values)
 
 
 def _literals(column: PageColumn) -> tuple[str, ...]:
@@ -144,7 +140,7 @@ def _literals(column: PageColumn) -> tuple[str, ...]:
 # Options of a command line
 
 
-def _options(table: DesignTable) -> dict[str, Any]:
+def _options(table: DesignTable) -> tuple[tuple[LineGroup, ...], np.ndarray, tuple[LineChoice, ...]]:
     """Return the fields ``groups``, ``group`` and ``choices`` of :class:`Lines`."""
     assert table.spec is not None
     grid = compose.build(table.spec)
@@ -171,17 +167,11 @@ def _options(table: DesignTable) -> dict[str, Any]:
         if "software" not in {axis.key for dimension in grid.dimensions for axis in dimension.axes}:
             names = names | {axis.key: str(axis.labels[0]) for axis in row_grid.fixed if axis.key == "software"}
         groups.append(_group(table, names, fixed, codes, row)._replace(absent=absent))
-    return {
-        "groups": tuple(groups),
-        "group": group,
-        "choices": tuple(
-            LineChoice(
-                code.reshape(-1),
-                tuple("" if np.isnan(value) else option_words(path, float(value)) for value in distinct_values),
-            )
-            for path, (distinct_values, code) in codes.items()
-        ),
-    }
+    choices = []
+    for path, (distinct_values, code) in codes.items():
+        texts = ("" if np.isnan(value) else option_words(path, float(value)) for value in distinct_values)
+        choices.append(LineChoice(code.reshape(-1), tuple(texts)))
+    return tuple(groups), group, tuple(choices)
 
 
 def _values(table: DesignTable, grid: Grid, index: np.ndarray) -> dict[str, np.ndarray]:
@@ -202,10 +192,9 @@ def _catalog_groups(table: DesignTable, grid: Grid) -> tuple[np.ndarray, list[di
     key = np.zeros(table.size, np.int64)
     columns = {}
     for axis in axes:
-        axis_labels = labels_at(table.results, table.rows, grid, axis) if len(axis.labels) > 1 else None
-        columns[axis.key] = (
-            np.full(table.size, str(labels(axis)[0])) if axis_labels is None else axis_labels.astype(str)
-        )
+        is_varied = len(axis.labels) > 1
+        axis_labels = labels_at(table.results, table.rows, grid, axis) if is_varied else labels(axis)[:1]
+        columns[axis.key] = np.broadcast_to(np.asarray(axis_labels).astype(str), table.size)
         _, code = np.unique(columns[axis.key], return_inverse=True)
         _, key = np.unique(key * (code.max(initial=0) + 1) + code, return_inverse=True)
     _, first = np.unique(key, return_index=True)

@@ -109,6 +109,7 @@ def document(start: Start) -> dict[str, Any]:
     model = model_of(study, design)
     metrics = study.evaluated(design)
     headline, leaves = _headline(study, metrics), _leaves(model, study, design)
+    serves = ["--serving"] if study.name == "serving" else []
     return {
         "title": names.title,
         "study": study.name,
@@ -136,7 +137,7 @@ def document(start: Start) -> dict[str, Any]:
         "follows": _derived_degree(model, study),
         "operatorsOf": presentation_of(study).operators_of,
         "intervals": _intervals(study, design, names, [*headline, *study.totals]),
-        "command": _command(study, names),
+        "command": " ".join(map(shlex.quote, ["dse", "evaluate", *serves, *names.words])) if names.words else "",
         "stated": dict(names.stated),
         "same": dict(names.same),
         "base": _base(start, design, model.paths),
@@ -307,12 +308,6 @@ def _rounded(value: float) -> float:
 
 
 # --- the command line -------------------------------------------------------------------------------------
-
-
-def _command(study: Study, names: CatalogNames) -> str:
-    """Return the command that evaluates the design, without its settings, "" where there is none."""
-    serves = ["--serving"] if study.name == "serving" else []
-    return " ".join(map(shlex.quote, ["dse", "evaluate", *serves, *names.words])) if names.words else ""
 
 
 @functools.lru_cache(4096)

@@ -163,13 +163,23 @@ def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Itera
 def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[str, str]) -> PageColumn:
     """Return the column of a metric in SI units; ``senses``: name of an objective → ``less`` or ``more``."""
     better = senses.get(name) or ("more" if more_is_better(name) else "less")
-    return _column(name, "metric", values.astype(np.float32, copy=False), attrs, better=better)
+    return column_of(name, "metric", values.astype(np.float32, copy=False), attrs, better=better)
 
 
-def _column(name: str, kind: str, values: np.ndarray, attrs: Mapping[str, Any], **fields: Any) -> PageColumn:
-    """Return a column with the heading, line and units of a variable, and further fields."""
+def column_of(name: str, kind: str, values: np.ndarray, attrs: Mapping[str, Any], **fields: Any) -> PageColumn:
+    """Return a column with the heading, line, units and path of a variable.
+
+    Args:
+        name: of the variable.
+        kind: ``axis`` or ``metric``.
+        values: of the column.
+        attrs: of the variable.
+        **fields: further fields of the column.
+    """
     about, units = str(attrs.get("long_name", name)), str(attrs.get("units", "1"))
-    return PageColumn(name, name.replace("_", " "), about, kind, values, units=units, **fields)
+    return PageColumn(
+        name, name.replace("_", " "), about, kind, values, units=units, path=str(attrs.get("path", "")), **fields
+    )
 
 
 def _with_units(column: PageColumn) -> PageColumn:
@@ -231,7 +241,7 @@ def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> PageColumn:
     units = str(attrs.get("units", "1"))
     is_quantity = distinct_values.dtype.kind in "iuf" and units != "1"
     factor, display_units = scale(float(np.median(distinct_values)), units) if is_quantity else (1.0, "")
-    return _column(
+    return column_of(
         name,
         "axis",
         codes.reshape(-1),
@@ -240,7 +250,6 @@ def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> PageColumn:
         display_units=display_units,
         texts=tuple(setting(value.item(), units) for value in distinct_values),
         distinct_values=distinct_values,
-        path=str(attrs.get("path", "")),
     )
 
 

@@ -218,12 +218,17 @@ def _rate_leaves(staged: StagedOperations) -> set[int]:
     return rates
 
 
+def numbered_parts(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the block that each part is of, and its number among the parts of this block, from counts [block]."""
+    parent = np.repeat(np.arange(len(counts)), counts)
+    return parent, np.arange(len(parent)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
 def single_designs(ranges: BlockRanges) -> tuple[BlockRanges, np.ndarray]:
     """Return every design of blocks as a block of its own, and the index of the block that it was in [design]."""
     sizes = ranges.stop - ranges.first
     counts = np.prod(sizes, axis=1)
-    block_of_design = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(block_of_design)) - np.repeat(np.cumsum(counts) - counts, counts)
+    block_of_design, number = numbered_parts(counts)
     first = np.empty((len(block_of_design), sizes.shape[1]), sizes.dtype)
     for axis in reversed(range(sizes.shape[1])):
         number, digit = np.divmod(number, sizes[block_of_design, axis])

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.lab.prove import forms
-from dse.lab.prove.blocks import BlockEvaluator, BlockRanges, single_designs
+from dse.lab.prove.blocks import BlockEvaluator, BlockRanges, numbered_parts, single_designs
 from dse.optimizers import pareto
 
 #: Count of blocks that are split at a time, and that are bounded in one pass: their values stay in the cache.
@@ -149,14 +149,11 @@ class BranchAndBound:
     def run(self, may_continue: Callable[[ProofState], bool]) -> ProofState:
         """Split blocks until none is open or ``may_continue`` is false, and return the state."""
         while len(self._open.number) and may_continue(self.state):
-            count = len(self._open.number)
-            sort_keys = self._order(self._open.gap, self._open.bound)
-            chosen_indices = (
-                np.argpartition(sort_keys, _SPLIT_BLOCKS)[:_SPLIT_BLOCKS] if count > _SPLIT_BLOCKS else np.arange(count)
-            )
-            is_waiting = np.ones(count, bool)
-            is_waiting[chosen_indices] = False
-            parents, self._open = self._open.take(chosen_indices), self._open.take(is_waiting)
+            order = np.arange(len(self._open.number))
+            if len(order) > _SPLIT_BLOCKS:
+                order = np.argpartition(self._order(self._open.gap, self._open.bound), _SPLIT_BLOCKS)
+            parents = self._open.take(order[:_SPLIT_BLOCKS])
+            self._open = self._open.take(np.sort(order[_SPLIT_BLOCKS:]))
             self._learn(parents)
             front_before = self._front
             children = [part for split in self._split(parents) for part in self._bound_children(split)]
@@ -243,10 +240,7 @@ class BranchAndBound:
             blocks = parents.take(parents.member == member)
             if not len(blocks.number):
                 continue
-            size = (
-                blocks.stop[np.arange(len(blocks.axis)), blocks.axis]
-                - blocks.first[np.arange(len(blocks.axis)), blocks.axis]
-            )
+            size = np.take_along_axis(blocks.stop - blocks.first, blocks.axis[:, None], axis=1)[:, 0]
             parts = np.where(evaluator.is_listed[blocks.axis] & (size <= _MAX_PARTS), size, 2)
             child = self._n_blocks + np.cumsum(parts) - parts
             self._n_blocks += int(parts.sum())
@@ -295,11 +289,8 @@ class BranchAndBound:
             is_improving = (reason == 0) & np.isfinite(objectives).all(axis=1)
             is_improving[is_improving] = gaps(self._front.objectives, objectives[is_improving].astype(float)) > 0.0
             if is_improving.any():
-                improvements = (
-                    np.full(is_improving.sum(), member),
-                    self._padded(part.first[is_improving]),
-                    objectives[is_improving],
-                )
+                improving = part.first[is_improving]
+                improvements = np.full(len(improving), member), self._padded(improving), objectives[is_improving]
                 candidates = IncumbentFront(*map(np.concatenate, zip(self._front, improvements, strict=True)))
                 indices = pareto.front(candidates.objectives)
                 indices = indices[np.argsort(candidates.objectives[indices, 0])]
@@ -340,8 +331,7 @@ def split_blocks(ranges: BlockRanges, axis: np.ndarray, parts: np.ndarray) -> tu
     Returns:
         The parts, and the index of the block that each comes from [part].
     """
-    parent = np.repeat(np.arange(len(parts)), parts)
-    number = np.arange(len(parent)) - np.repeat(np.cumsum(parts) - parts, parts)
+    parent, number = numbered_parts(parts)
     split_axis, rows = axis[parent], np.arange(len(parent))
     first, stop = ranges.first[parent], ranges.stop[parent]
     start, size = first[rows, split_axis], stop[rows, split_axis] - first[rows, split_axis]
@@ -358,9 +348,8 @@ def block_bounds(blocks: BlockEvaluator, ranges: BlockRanges) -> BlockBounds:
     objectives, reason = blocks.evaluate_operations(values)
     count, size = len(ranges.first), ranges.stop - ranges.first
     certain_reasons, possible_reasons = forms.pair(reason)
-    share = (
-        _WIDTH_WEIGHT + _WIDTH_WEIGHT * (possible_reasons != certain_reasons)[:, None] * size / blocks.all_designs.stop
-    )
+    is_undecided = (possible_reasons != certain_reasons)[:, None]
+    share = _WIDTH_WEIGHT + _WIDTH_WEIGHT * is_undecided * size / blocks.all_designs.stop
     limits, bounds, corners = blocks.limits(values), [], []
     for limit in limits:
         is_open = (limit.rows[forms.LOW] < 0) & (limit.rows[forms.HIGH] > 0)

@@ -83,10 +83,8 @@ def _check_front(members: list[BlockEvaluator], front: IncumbentFront) -> None:
     """
     for i in range(len(members)):
         is_of_member, evaluator = front.member == i, members[i]
-        position, file_objectives = (
-            front.position[is_of_member][:, : len(evaluator.axes)],
-            front.objectives[is_of_member],
-        )
+        position, file_objectives = front.position[is_of_member], front.objectives[is_of_member]
+        position = position[:, : len(evaluator.axes)]
         if not ((position >= 0) & (position < evaluator.all_designs.stop)).all():
             raise _CertificateFault("a known design is no design of the space")
         objectives = _model_objectives(evaluator, position)

@@ -202,10 +202,7 @@ def _product(x: Value, y: Value) -> Form:
     is_negative = y < 0
     if is_negative.any():
         rows[RADIUS : BULK + 1] = abs(rows[RADIUS : BULK + 1])
-        rows[LOW], rows[HIGH] = (
-            np.where(is_negative, rows[HIGH], rows[LOW]),
-            np.where(is_negative, rows[LOW], rows[HIGH]),
-        )
+        rows[LOW : HIGH + 1] = np.where(is_negative, rows[[HIGH, LOW]], rows[[LOW, HIGH]])
     return Form(rows, x.depth + 1)
 
 

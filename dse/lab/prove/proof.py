@@ -97,12 +97,8 @@ def prove(
     """
     _check(task, options)
     block_evaluators = evaluators(task)
-    prover, interrupted = (
-        BranchAndBound(
-            block_evaluators, [] if incumbents is None else _positions(task, block_evaluators, incumbents), options.gap
-        ),
-        False,
-    )
+    positions = [] if incumbents is None else _positions(task, block_evaluators, incumbents)
+    prover, interrupted = BranchAndBound(block_evaluators, positions, options.gap), False
 
     def may_continue(state: ProofState) -> bool:
         if options.progress:
@@ -278,11 +274,8 @@ def read(file: Path) -> Certificate:
             header = json.loads(str(arrays["header"]))
             if header.get("layout") != _LAYOUT:
                 raise InputError(str(file), str(header.get("layout")), _LAYOUT, fix)
-            node, front = (
-                BlockTree(*(arrays[name] for name in BlockTree._fields)),
-                IncumbentFront(*(arrays[n] for n in IncumbentFront._fields)),
-            )
-            return Certificate(header, node, front)
+            node = BlockTree(*(arrays[name] for name in BlockTree._fields))
+            return Certificate(header, node, IncumbentFront(*(arrays[name] for name in IncumbentFront._fields)))
     except FileNotFoundError:
         raise InputError(str(file), "no such file", "a certificate of dse", fix) from None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from dse.equations.operations import Operation, Operations, live_operations, steps, walk
-from dse.equations.primitives import equal_input, numpy_function, primitive
+from dse.equations.primitives import decision, numpy_function, primitive
 from dse.errors import InputError
 from dse.sweep import Grid
 from dse.sweep.engine.numpy_backend import operations_of
@@ -111,15 +111,14 @@ def _simplify(operations: Operations) -> tuple[dict[int, Any], list[Operation], 
     aliases = {i: first_ids.setdefault((value.dtype, value.tobytes()), i) for i, value in constants.items()}
     for name, parameters, inputs, output in operations.operations:
         inputs = tuple(aliases.get(i, i) for i in inputs)
-        position = equal_input(name, [constants.get(i) for i in inputs])
+        decided = decision(name, parameters, [constants.get(i) for i in inputs])
+        position, value = decided or (0 if primitive(name).is_identity else None, None)
         if position is not None:
             aliases[output] = inputs[position]
-        elif primitive(name).is_identity:
-            aliases[output] = inputs[0]
+        elif value is not None:
+            constants[output] = value
         elif name == "sub" and inputs[0] == inputs[1]:
             constants[output] = np.float32(0.0)
-        elif all(i in constants for i in inputs):
-            constants[output] = numpy_function(name, parameters)(*(constants[i] for i in inputs))
         else:
             comparison, cases = producers.get(inputs[0]), inputs[1:]
             if (
@@ -153,9 +152,8 @@ def _selection_case(case: int, comparison: Operation, is_true: bool, producers: 
     is_smaller = (_IS_FIRST_SMALLER[name] == is_true) == (case == operands[0])
     extreme = "min" if is_smaller else "max", (), operands
     existing = next((output for output, operation in producers.items() if operation[:3] == extreme), None)
-    output = (
-        -2 - len(producers) if existing is None else existing
-    )  # below all numbers of values, and not the same twice
+    # A number below all of values, and not the same twice.
+    output = -2 - len(producers) if existing is None else existing
     producers[output] = (*extreme, output)
     return output
 
