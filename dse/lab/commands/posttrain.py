@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from dse.lab.rl import RlPlan
 
 
-def _pool(flag: str, text: str) -> Option:
+#: Values of a pool by name.
+_Values = Mapping[str, Any] | Sequence[str] | None
+
+
+def _pool(flag: str) -> Option:
     """Return the option of the settings of a pool."""
-    return Option(text, flag=flag, metavar="NAME=VALUE", terminal=list[str])
+    return Option(flag=flag, metavar="NAME=VALUE", terminal=list[str])
 
 
 @capability("Ask", details=("parts",))
@@ -40,12 +44,8 @@ def posttrain(
     reward: Annotated[float | str, Option(metavar="TIME", terminal=str)] = "0 s",
     train_batch: Annotated[int, Option(metavar="N", low=0)] = 0,
     trainers: Annotated[int, Option(metavar="N", low=0)] = 0,
-    training: Annotated[
-        Mapping[str, Any] | Sequence[str] | None, _pool("--train", "Fix the trainer's mapping: tp=4, …")
-    ] = None,
-    rollout: Annotated[
-        Mapping[str, Any] | Sequence[str] | None, _pool("--rollout", "Fix the engine: tp=4, precision=fp8, …")
-    ] = None,
+    training: Annotated[_Values, _pool("--train")] = None,
+    rollout: Annotated[_Values, _pool("--rollout")] = None,
     output: Annotated[Path | None, Option(short="-o")] = None,
     figure: Annotated[Path | None, Option(metavar="FILE.png")] = None,
     force: Force = False,
