@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 import types
 from collections.abc import Callable, Mapping
@@ -244,8 +243,7 @@ def _report(
     )
     seconds = {"import": import_seconds} | summary.seconds | {"figure": time.perf_counter() - start_s}
     best = [
-        {field.name: getattr(design, field.name) for field in dataclasses.fields(design)}
-        | ({"probability_best": probabilities[design.index]} if design.index in probabilities else {})
+        vars(design) | ({"probability_best": probabilities[design.index]} if design.index in probabilities else {})
         for design in summary.best
     ]
     document = vars(summary) | {
