@@ -10,6 +10,7 @@ import numpy as np
 from dse.doors import study_of_metrics
 from dse.errors import InputError
 from dse.io.quantities import scale as scale_of
+from dse.sweep.results.singles import nothing_feasible
 from dse.views.plot import designs
 from dse.views.plot.grid import Machines, machines
 from dse.views.plot.pareto import Cloud, draw_designs
@@ -62,7 +63,7 @@ def energy(results: xr.Dataset) -> Figure:
     time, joules = grid.time, grid.points[metric]
     finite = np.flatnonzero(np.isfinite(time.values.ravel()) & np.isfinite(joules.values.ravel()))
     if not len(finite):
-        raise designs.nothing_feasible()
+        raise nothing_feasible()
     front = finite[designs.front(time.values.ravel()[finite], joules.values.ravel()[finite])]
     factors = [scale_of(float(values.median()), values.attrs.get("units", "1")) for values in (time, joules)]
     x, y = (values.values.ravel() * factor for values, (factor, _) in zip((time, joules), factors, strict=True))
