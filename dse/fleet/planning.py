@@ -67,7 +67,7 @@ class PlanKind(NamedTuple):
 _KINDS = tomllib.loads(Path(__file__).with_name("plans.toml").read_text(encoding="utf-8"))
 
 
-def plan_kind(name: str, **functions: Callable[..., Any]) -> PlanKind:
+def plan_kind(name: str, **functions: Any) -> PlanKind:
     """Return a kind of plan of ``plans.toml``.
 
     Args:

@@ -14,6 +14,7 @@ from dse.views.plot.style import (
     PAGE,
     axis_label,
     canvas,
+    figure_of,
     series,
     wrap_label,
 )
@@ -87,7 +88,7 @@ def clock(results: xr.Dataset) -> Figure:
     with canvas(width, 2.9, (1, len(metrics)), **looks, panels=_height, legend=legend) as panels:
         for axes, metric in zip(panels, metrics, strict=True):
             _draw(axes, grid, metric, name, line_axis, 0.8 * width / len(metrics))
-    return panels[0].get_figure(root=True)
+    return figure_of(panels[0])
 
 
 def _height(panels: list[Axes]) -> float:

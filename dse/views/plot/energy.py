@@ -18,6 +18,7 @@ from dse.views.plot.style import (
     PAGE,
     axis_label,
     canvas,
+    figure_of,
     series,
     wrap_label,
 )
@@ -76,7 +77,7 @@ def energy(results: xr.Dataset) -> Figure:
         clouds = _machine_clouds(grid, coloured_by, x, y)
         draw_designs(axes, clouds, Cloud("Pareto front", x[front], y[front], look), labels)
         axes.legend(**legend)
-    return axes.get_figure(root=True)
+    return figure_of(axes)
 
 
 def _work_text(grid: Machines) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.views.plot.style import COLUMN, THIN, canvas, series
+from dse.views.plot.style import COLUMN, THIN, canvas, figure_of, series
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,4 +44,4 @@ def fleets(found: MatchedPools) -> Figure:
                 axes.plot(per_user[best], values[best], label=label, **THIN, **style_by_kind[name])
         throughput_axes.set(ylabel="output tokens/s per device", ylim=(0.0, None))
         latency_axes.set(xlabel="output tokens/s per user", ylabel="time to first token, s", ylim=(0.0, None))
-    return throughput_axes.get_figure(root=True)
+    return figure_of(throughput_axes)

@@ -27,6 +27,7 @@ from dse.views.plot.style import (
     SIZE,
     THIN,
     canvas,
+    figure_of,
     heading,
     series,
     style,
@@ -101,7 +102,7 @@ def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
     with style():  # labels are placed in the layout as it stays
         for axes, curves in zip(grid, panels.values(), strict=False):
             _label_curves(axes, curves, _short_names(chips), style_by_accelerator)
-    return grid[0].get_figure(root=True)
+    return figure_of(grid[0])
 
 
 def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:

@@ -28,6 +28,7 @@ from dse.views.plot.style import (
     TOO_LARGE,
     axis_label,
     canvas,
+    figure_of,
     heading,
     series,
     wrap_label,
@@ -192,7 +193,7 @@ def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Fi
     with canvas(COLUMN, 3.2, titles=titles, cautions=cautions(singles.attrs), panels=2.8) as (axes,):
         labels = wrap_label(first.label), wrap_label(second.label)
         draw_designs(axes, (), front, labels, scales=scales, capacities=lines)
-    return axes.get_figure(root=True)
+    return figure_of(axes)
 
 
 # Trade-off of serving: rate per device against rate per user
@@ -230,7 +231,7 @@ def _trade_off_figure(results: xr.Dataset, points: int) -> Figure:
     with canvas(COLUMN, 3.4, **looks, legend={"title": heading(distinguished_by) or None}) as (axes,):
         front_line = Cloud("Pareto front", x[front], y[front], {"linewidth": 1.2})
         draw_designs(axes, clouds, front_line, labels, distances)
-    return axes.get_figure(root=True)
+    return figure_of(axes)
 
 
 def rate_label(variable: xr.DataArray) -> str:
@@ -287,7 +288,7 @@ def _time_memory_figure(results: xr.Dataset, points: int) -> Figure:
         lines = [(columns.capacity, 1.0 / GIB, "y")] if columns.capacity else []
         labels = f"step time ({units})", "peak memory (GiB)"
         draw_designs(axes, clouds, front_line, labels, distances, capacities=lines)
-    return axes.get_figure(root=True)
+    return figure_of(axes)
 
 
 def _subsample(indices: np.ndarray, most: int) -> np.ndarray:
