@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def fleets(found: MatchedPools) -> Figure:
     """
     kinds = {"prefill and decode pools": False, "engines that do both": True}
     style_by_kind = series([*kinds])
-    looks = {"titles": [found.title], "panels": 2 * _HEIGHT, "legend": {}, "sharex": True}
+    looks: dict[str, Any] = {"titles": [found.title], "panels": 2 * _HEIGHT, "legend": {}, "sharex": True}
     with canvas(COLUMN, 2 * _HEIGHT, (2, 1), **looks) as (throughput_axes, latency_axes):
         for name, does_both in kinds.items():
             kind_fleets = [fleet for fleet in found.fleets if (fleet.match.decode is None) is does_both]

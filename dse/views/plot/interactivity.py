@@ -93,7 +93,11 @@ def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
     column_count = min(len(panels), _ACROSS)
     row_count = math.ceil(len(panels) / column_count)
     width, height = COLUMN if column_count == 1 else PAGE, _HEIGHT * row_count
-    looks = {"titles": [designs.full_title(results)], "cautions": cautions(results.attrs), "panels": height}
+    looks: dict[str, Any] = {
+        "titles": [designs.full_title(results)],
+        "cautions": cautions(results.attrs),
+        "panels": height,
+    }
     with canvas(width, height, (row_count, column_count), **looks) as grid:
         for axes, (work, curves) in zip(grid, panels.items(), strict=False):
             _draw(axes, work, curves, style_by_accelerator, scale, results)
@@ -155,8 +159,7 @@ def _workload_texts(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarra
             prefix = "" if name == "workload" else f"{heading(name)} "
             columns.append([f"{prefix}{texts[value]}" for value in values])
     common_workload = str(singles["workload"].values) if "workload" in singles and not singles["workload"].dims else ""
-    texts = map(", ".join, zip(*columns, strict=True))
-    return list(texts) if columns else [common_workload] * int(fits.sum())
+    return [", ".join(parts) for parts in zip(*columns, strict=True)] or [common_workload] * int(fits.sum())
 
 
 def _draw(

@@ -227,7 +227,11 @@ def _trade_off_figure(results: xr.Dataset, points: int) -> Figure:
         clouds.append(Cloud(text, x[rows], y[rows], {"color": look["color"], "marker": look["marker"], "s": 9}))
     distances = [designs.interval_distances(singles, name, np.flatnonzero(fits)[front]) for name in names]
     labels = wrap_label(rate_label(singles[names[0]])), wrap_label(rate_label(singles[names[1]]))
-    looks = {"titles": [designs.full_title(results)], "cautions": cautions(results.attrs), "panels": 2.8}
+    looks: dict[str, Any] = {
+        "titles": [designs.full_title(results)],
+        "cautions": cautions(results.attrs),
+        "panels": 2.8,
+    }
     with canvas(COLUMN, 3.4, **looks, legend={"title": heading(distinguished_by) or None}) as (axes,):
         front_line = Cloud("Pareto front", x[front], y[front], {"linewidth": 1.2})
         draw_designs(axes, clouds, front_line, labels, distances)
@@ -282,7 +286,12 @@ def _time_memory_figure(results: xr.Dataset, points: int) -> Figure:
         for name, middle, scaling in (("time", columns.time, factor), ("memory", columns.memory, 1.0 / GIB))
     ]
     front_look = {"linewidth": 1.4, "marker": "o", "markersize": 3.2}
-    looks = {"titles": [title], "cautions": columns.cautions, "panels": 2.8, "legend": {"markerscale": 2}}
+    looks: dict[str, Any] = {
+        "titles": [title],
+        "cautions": columns.cautions,
+        "panels": 2.8,
+        "legend": {"markerscale": 2},
+    }
     with canvas(COLUMN, 3.4, **looks) as (axes,):
         front_line = Cloud("Pareto front", time[front], memory[front], front_look)
         lines = [(columns.capacity, 1.0 / GIB, "y")] if columns.capacity else []
