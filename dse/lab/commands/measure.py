@@ -8,7 +8,6 @@ from dse.capabilities.decide import choices_of, is_maximised
 from dse.errors import InputError
 from dse.io import counted, percent
 from dse.reports import Column, Line, Option, Report, Table, capability, heading, verbatim
-from dse.reports.csv import rows_text
 from dse.reports.options import AnyOption, CommonSystem, CommonWorkload, Designs, Serving, Settings
 from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section
@@ -53,6 +52,7 @@ def measure(
     """
     from dse.designs import accelerator_of, catalog
     from dse.lab.decide import Belief, Machine, measurement_offer, measurement_order
+    from dse.reports.csv import rows_text
 
     study, choices, objective, notes = choices_of(designs, workload, system, settings, any_option, serving)
     metric = objective if metric is None else metric
