@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import InputError
+from dse.io import quantity
 from dse.reports import Column, Line, Table
 from dse.views.figures import draw, missing_requirement
 from dse.views.words import SHORT, label_text
@@ -46,6 +47,29 @@ def axis_columns(labels: Sequence[Mapping[str, Any]]) -> tuple[list[Column], str
             common_values.append(f"{heading} {texts.pop()}")
         columns.append(Column(heading, name, functools.partial(label_text, name), hidden=is_common))
     return columns, f"same for all: {', '.join(common_values)}" if common_values else ""
+
+
+def in_per_cent(places: int) -> Callable[[float], str]:
+    """Return the format of a share in per cent, without a unit.
+
+    Args:
+        places: decimal places.
+    """
+    return lambda value: f"{100 * value:.{places}f}"
+
+
+def objective_column(text: str, study: Study, heading: str = "", key: str = "") -> Column:
+    """Return the column of an objective in its units.
+
+    Args:
+        text: the objective.
+        study: that of its metrics.
+        heading: of the column, by default the text.
+        key: of the values, by default the text.
+    """
+    from dse.spec.expression import written_units
+
+    return Column(heading or text, key or text, functools.partial(quantity, units=written_units(text, study)))
 
 
 def folded(

@@ -41,26 +41,12 @@ def decide(
     settings: Settings = None,
     any_option: AnyOption = False,
     serving: Serving = False,
-    metric: Annotated[
-        str | Sequence[str] | None,
-        Option("Metric to decide by; several [default: the objective].", terminal=list[str]),
-    ] = None,
+    metric: Annotated[str | Sequence[str] | None, Option(terminal=list[str])] = None,
     scenario: Annotated[
         str | Sequence[str] | Mapping[str, Mapping[str, Any]] | None,
-        Option(
-            "A future that may come: 'dear: made.price=+30 %'; several [default: none but the designs as stated].",
-            metavar="NAME: LEAF=VALUE,…|FILE.toml",
-            terminal=list[str],
-        ),
+        Option(metavar="NAME: LEAF=VALUE,…|FILE.toml", terminal=list[str]),
     ] = None,
-    measured: Annotated[
-        Path | Sequence[Path] | None,
-        Option(
-            "Measured rows of the designs, or of ones alike; several [default: none].",
-            metavar="CSV",
-            terminal=list[Path],
-        ),
-    ] = None,
+    measured: Annotated[Path | Sequence[Path] | None, Option(metavar="CSV", terminal=list[Path])] = None,
 ) -> Report:
     """Compare designs under the uncertainty of their predictions.
 
@@ -69,6 +55,17 @@ def decide(
     first two. With scenarios all this is over them too, and which design is best in each. Of results that keep all or
     the best designs every one is compared, up to 2,000. Designs that errors of the model do not distinguish are a tie.
     Exit status 1 where no design can run. With --measured the designs are as believed after these rows.
+
+    Args:
+        designs: Designs: SYSTEM, SYSTEM,tp=8,… or tp=8,… each; or a results file, for its best.
+        workload: Workload of designs without their own [default: none].
+        system: System of designs without their own [default: none].
+        settings: Set any value of the design: tp=8, recompute=full, …
+        any_option: Allow mapping options that the stack lacks, and stacks of another vendor.
+        serving: Serve requests instead of training.
+        metric: Metric to decide by; several [default: the objective].
+        scenario: A future that may come: 'dear: made.price=+30 %'; several [default: none but the designs as stated].
+        measured: Measured rows of the designs, or of ones alike; several [default: none].
     """
     from dse.measured.decisions.choice import decide as decided
     from dse.measured.decisions.scenarios import parse_scenarios, scenarios_of

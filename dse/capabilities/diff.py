@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,17 +55,10 @@ def diff(
     names = [results_name(side) for side in sides]
     difference = compare(*sides, tolerance)
     same = difference.same
-    document = {"first": names[0], "second": names[1], "same": same, **_values(difference)}
+    document = {"first": names[0], "second": names[1], "same": same, **vars(difference)}
+    document |= {"winner_changed": difference.winner_changed}
     files = Line("A  {}\nB  {}".format(*names), Style.verbatim)
     return Report(document, [files, *_sections(difference)], status=0 if same else _DIFFERENT)
-
-
-def _values(difference: Difference) -> dict[str, Any]:
-    """Return the values of a difference by name, with ``winner_changed``."""
-    fields = dataclasses.fields(difference)
-    return {field.name: getattr(difference, field.name) for field in fields} | {
-        "winner_changed": difference.winner_changed
-    }
 
 
 def _sections(difference: Difference) -> Iterator[Section]:

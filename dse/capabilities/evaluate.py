@@ -23,26 +23,26 @@ _DETAILS = (
     "cautions",
 )  # fmt: skip
 
-_Metric = Annotated[
-    str | None, Option("Metric whose elasticities are shown [default: step_time; of serving request_latency].")
-]
-_Uncertainty = Annotated[
-    bool,
-    Option("80 % intervals of times, rates, energy and peak memory.", flag="--uncertainty/--no-uncertainty"),
-]
+_Uncertainty = Annotated[bool, Option(flag="--uncertainty/--no-uncertainty")]
 
 
 @capability("Ask", door="dse.doors.scalars:evaluate", details=_DETAILS)
 def evaluate(
     design: DesignOptions,
     serving: Serving = False,
-    metric: _Metric = None,
+    metric: str | None = None,
     uncertainty: _Uncertainty = True,
 ) -> Report:
     """Explain one design.
 
     Time, memory, energy, money and carbon of a training step, or of requests that are served; what bounds it, and the
     changes that buy most. Details have each by part, every operator, and what the metric depends on.
+
+    Args:
+        design: Options of the design.
+        serving: Serve requests instead of training.
+        metric: Metric whose elasticities are shown [default: step_time; of serving request_latency].
+        uncertainty: 80 % intervals of times, rates, energy and peak memory.
     """
     from dse.doors import STUDIES
 
@@ -52,12 +52,17 @@ def evaluate(
 @capability("Serve", door="dse.doors.scalars:serve", details=_DETAILS)
 def serve(
     design: DesignOptions,
-    metric: _Metric = None,
+    metric: str | None = None,
     uncertainty: _Uncertainty = True,
 ) -> Report:
     """Explain one serving design.
 
     Latency, throughput, memory, energy and money of requests that an engine serves, as dse evaluate --serving does.
+
+    Args:
+        design: Options of the design.
+        metric: Metric whose elasticities are shown [default: step_time; of serving request_latency].
+        uncertainty: 80 % intervals of times, rates, energy and peak memory.
     """
     from dse.doors import STUDIES
 

@@ -27,32 +27,10 @@ _NO_LEAVES = ("n_devices", "software")
 @capability("Show")
 def launch(
     options: DesignOptions,
-    tool: Annotated[
-        str,
-        Option(
-            "megatron-lm, megatron-bridge, nemo, deepspeed, torchtitan, maxtext; vllm, sglang, tensorrt-llm.",
-            flag="--for",
-            metavar="TOOL",
-        ),
-    ],
-    role: Annotated[
-        str, Option("Role of a pool of engines [default: an engine does both].", metavar="prefill|decode")
-    ] = "",
-    form: Annotated[
-        str,
-        Option(
-            "line; the tool's own file; an experiment of Primus; a manifest, or values of a chart.",
-            flag="--format",
-            metavar="line|file|primus|kubernetes|dynamo|llm-d",
-        ),
-    ] = "line",
-    arguments: Annotated[
-        Path | None,
-        Option(
-            "File of the tool's arguments, a configuration or a manifest; settings override them [default: none].",
-            metavar="FILE",
-        ),
-    ] = None,
+    tool: Annotated[str, Option(flag="--for", metavar="TOOL")],
+    role: Annotated[str, Option(metavar="prefill|decode")] = "",
+    form: Annotated[str, Option(flag="--format", metavar="line|file|primus|kubernetes|dynamo|llm-d")] = "line",
+    arguments: Annotated[Path | None, Option(metavar="FILE")] = None,
 ) -> Report:
     """Write the command line that starts a design, or read one.
 
@@ -60,6 +38,13 @@ def launch(
     TensorRT-LLM one that serves. Lists the values that the tool has no option for. Of a command line that
     is given, first prints the values that it states, as --set takes them. For a design that cannot run it prints the
     reasons; the exit status is 1 if they are about something that the line says.
+
+    Args:
+        options: Options of the design.
+        tool: megatron-lm, megatron-bridge, nemo, deepspeed, torchtitan, maxtext; vllm, sglang, tensorrt-llm.
+        role: Role of a pool of engines [default: an engine does both].
+        form: line; the tool's own file; an experiment of Primus; a manifest, or values of a chart.
+        arguments: File of the tool's arguments, a configuration or a manifest; settings override them [default: none].
     """
     from dse import tools as launching
     from dse.designs import leaf_path, short_name

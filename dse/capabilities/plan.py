@@ -36,30 +36,16 @@ MAPPING = Column("mapping", "mapping", left=True, prose=True)
 _Amount = float | str | None
 
 
-def _amount(text: str, flag: str, metavar: str) -> Option:
+def _amount(flag: str, metavar: str) -> Option:
     """Return the option of a number with a unit."""
-    return Option(text, flag=flag, metavar=metavar, terminal=str)
+    return Option(flag=flag, metavar=metavar, terminal=str)
 
 
 #: Options of a service.
-FirstToken = Annotated[
-    _Amount,
-    _amount(
-        "Serving: limit of time to first token: 1s, p95=1s; one of both is needed [default: none].",
-        "--ttft",
-        "[PCT=]TIME",
-    ),
-]
-Token = Annotated[
-    _Amount,
-    _amount(
-        "Serving: limit of time per output token: 30ms, p95=30ms; one of both is needed [default: none].",
-        "--tpot",
-        "[PCT=]TIME",
-    ),
-]
-PromptTokens = Annotated[float, Option("Serving: prompt tokens, mean.", flag="--isl", metavar="N")]
-OutputTokens = Annotated[float, Option("Serving: output tokens, mean.", flag="--osl", metavar="N")]
+FirstToken = Annotated[_Amount, _amount("--ttft", "[PCT=]TIME")]
+Token = Annotated[_Amount, _amount("--tpot", "[PCT=]TIME")]
+PromptTokens = Annotated[float, Option(flag="--isl", metavar="N")]
+OutputTokens = Annotated[float, Option(flag="--osl", metavar="N")]
 
 
 @capability("Serve", details=("limits", "load", "launch"))
@@ -72,15 +58,9 @@ def plan(
     token: Token = None,
     prompt_tokens: PromptTokens = 1024.0,
     output_tokens: OutputTokens = 1024.0,
-    time: Annotated[
-        _Amount, _amount("Training: limit of the run with failures: 30d, 12 h [default: none].", "--in", "TIME")
-    ] = None,
-    budget: Annotated[
-        _Amount, _amount("Training: limit of its cost: 5M, 200k [default: none].", "--under", "USD")
-    ] = None,
-    tokens: Annotated[
-        _Amount, _amount("Training: tokens, such as 2T [default: those of the model's file].", "--tokens", "N")
-    ] = None,
+    time: Annotated[_Amount, _amount("--in", "TIME")] = None,
+    budget: Annotated[_Amount, _amount("--under", "USD")] = None,
+    tokens: Annotated[_Amount, _amount("--tokens", "N")] = None,
     global_batch: Annotated[int | None, Option(metavar="N", low=1)] = None,
     max_devices: Annotated[int | None, Option(metavar="N", low=1)] = None,
     settings: Settings = None,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from dse.capabilities.plan import whole_percent
+from dse.capabilities.results import check_files
 from dse.errors import InputError
 from dse.io import counted, digits, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, verbatim
@@ -50,18 +51,11 @@ def pools(
         force: Replace a file that dse has not written.
     """
     from dse.fleet import match
-    from dse.io import check_output
     from dse.measured.comparison import write_lines
     from dse.spec.sweep import name_of
 
-    if output and output.suffix.lower() != ".csv":
-        raise InputError(f"output {output}", repr(output.suffix), ".csv", f"name {output.with_suffix('.csv')}")
-    if figure:
-        from dse.views.plot.style import check_ending
-
-        check_ending(figure)
-    for path in filter(None, (output, figure)):
-        check_output(path, force, [Path(specification)] if isinstance(specification, str | Path) else [])
+    inputs = [Path(specification)] if isinstance(specification, str | Path) else []
+    files, figures = check_files(output, ".csv", figure, force, inputs)
     matched = match(specification)
     if (output or figure or tool) and not matched.fleets:
         raise InputError(
@@ -97,7 +91,6 @@ def pools(
     if tool and fleet:
         lines, notes = _launch_lines(matched, tool, fleet)
         sections += lines
-    files, figures = [path for path in (output,) if path], [path for path in (figure,) if path]
     return Report(document, sections, notes, figures, files, status=0 if matched.pools else NOTHING_FEASIBLE)
 
 

@@ -33,11 +33,8 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][-+]?\d+)?")
 def predict(
     *,
     cases: tables.Cases,
-    output: Annotated[Path | None, Option("CSV file to write.", short="-o", terminal=Path, is_needed=True)] = None,
-    uncertainty: Annotated[
-        bool,
-        Option("Add the ends of 80 % intervals of times, rates and peak memory.", "--uncertainty/--no-uncertainty"),
-    ] = True,
+    output: Annotated[Path | None, Option(short="-o", terminal=Path, is_needed=True)] = None,
+    uncertainty: Annotated[bool, Option(flag="--uncertainty/--no-uncertainty")] = True,
     run_cells: tables.RunCells,
     force: Force = False,
     columns: tables.Columns = False,
@@ -50,6 +47,14 @@ def predict(
     value taken), pred_note, and skipped (why there is none).
 
     A bad row never stops the file. Exit status 1 when no row is predicted.
+
+    Args:
+        cases: Configurations, one per row: a table, rows as column and value, or a data frame.
+        output: CSV file to write.
+        uncertainty: Add the ends of 80 % intervals of times, rates and peak memory.
+        run_cells: Options of the runs.
+        force: Replace a file that dse has not written.
+        columns: List the columns of the tables and exit.
     """
     from dse.measured.comparison import predict_lines, write_lines
 
@@ -82,8 +87,8 @@ def predict(
 def validate(
     *,
     cases: tables.Measured,
-    output: Annotated[Path | None, Option("CSV file with every comparison [default: none].", short="-o")] = None,
-    uncertainty: Annotated[bool, Option("Also the share of rows within their 80 % intervals.")] = False,
+    output: Annotated[Path | None, Option(short="-o")] = None,
+    uncertainty: bool = False,
     profile: tables.Profile = False,
     run_cells: tables.RunCells,
     rows: tables.RowsFile = None,
@@ -97,6 +102,18 @@ def validate(
     --profile the files are those of tools. Options of a design state what rows or files leave out.
 
     A bad row never stops the file. Exit status 1 when no figure is predicted.
+
+    Args:
+        cases: Measured configurations: tables, rows as column and value, or files of --profile.
+        output: CSV file with every comparison [default: none].
+        uncertainty: Also the share of rows within their 80 % intervals.
+        profile: Read files of tools instead of tables: logs of Megatron-LM, NeMo, torchtitan, MaxText; results of vllm
+            bench serve, sglang bench_serving, GenAI-Perf; starts of vLLM, SGLang, TensorRT-LLM; nccl-tests, rccl-tests;
+            profiles of PyTorch, JAX and Nsight Systems; power logs of nvidia-smi and DCGM next to their run.
+        run_cells: Options of the runs.
+        rows: CSV file for the rows of the files [default: none].
+        force: Replace a file that dse has not written.
+        columns: List the columns of the tables and exit.
     """
     from dse.measured import compare
     from dse.measured.comparison import comparison_line, coverage, report, write_lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,34 @@ def file_or_dataset(results: Any, where: str) -> Path | xr.Dataset:
         return dataset
     allowed = "a path, a dataset, or the report of dse.run or dse.search"
     raise InputError(where, repr(results)[:200], allowed, "name a file of results")
+
+
+def check_files(
+    output: Path | None, ending: str, figure: Path | None, force: bool, inputs: Sequence[Path] = ()
+) -> tuple[list[Path], list[Path]]:
+    """Return the files and figures that a capability is to write, where there are any.
+
+    Args:
+        output: file of the ending.
+        ending: ``.csv``, ….
+        figure: file of a figure.
+        force: replace files that dse has not written.
+        inputs: files that must not be replaced.
+
+    Raises:
+        InputError: for other endings and for files that must not be written, before anything is computed.
+    """
+    from dse.io import check_output
+
+    if output and output.suffix.lower() != ending:
+        raise InputError(f"output {output}", repr(output.suffix), ending, f"name {output.with_suffix(ending)}")
+    if figure:
+        from dse.views.plot.style import check_ending
+
+        check_ending(figure)
+    for path in filter(None, (output, figure)):
+        check_output(path, force, inputs)
+    return [path for path in (output,) if path], [path for path in (figure,) if path]
 
 
 def results_name(results: Path | xr.Dataset) -> str:

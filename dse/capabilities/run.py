@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.best import NOTHING_FEASIBLE, axis_columns, draw_figures, folded, loader, reason_sections
+from dse.capabilities.best import (
+    NOTHING_FEASIBLE,
+    axis_columns,
+    draw_figures,
+    folded,
+    in_per_cent,
+    loader,
+    objective_column,
+    reason_sections,
+)
 from dse.errors import InputError
-from dse.io import counted, digits, percent, quantity, seconds as seconds_text
+from dse.io import counted, digits, percent, seconds as seconds_text
 from dse.io.quantities import GIB
 from dse.reports import Column, Line, Option, Report, Table, capability, caution, heading
 from dse.reports.options import Figure, Force, Fresh, OfferAny, Output, ShowProgress, Specification
@@ -235,8 +243,7 @@ def _report(
     )
     seconds = {"import": import_seconds} | summary.seconds | {"figure": time.perf_counter() - start_s}
     best = [
-        {field.name: getattr(design, field.name) for field in dataclasses.fields(design)}
-        | ({"probability_best": probabilities[design.index]} if design.index in probabilities else {})
+        vars(design) | ({"probability_best": probabilities[design.index]} if design.index in probabilities else {})
         for design in summary.best
     ]
     document = vars(summary) | {
@@ -303,8 +310,8 @@ def best_sections(
     ]  # fmt: skip
     columns = [Column("", "rank"), *axes, *_objective_columns(summary), *_metric_columns(summary)]
     if all(design.index in probabilities for design in summary.best):
-        columns.append(Column("best %", "probability_best", _in_per_cent(0)))
-    columns += [Column(f"{name} %", f"share_{name}", _in_per_cent(1), spare=True) for name in shares]
+        columns.append(Column("best %", "probability_best", in_per_cent(0)))
+    columns += [Column(f"{name} %", f"share_{name}", in_per_cent(1), spare=True) for name in shares]
     lines = [heading(f"best by {summary.objective.replace('_', ' ')}{_ranking_text(summary)}")]
     lines += [Line(text) for text in (summary.work, common_values) if text]
     return [*lines, Table("best", columns, rows), *ties, *map(caution, summary.best_cautions)]
@@ -321,25 +328,17 @@ def _ranking_text(summary: Summary) -> str:
 
 def _objective_columns(summary: Summary) -> list[Column]:
     """Return the column of the objective, none where a usual column has it."""
-    from dse.spec.expression import written_units
-
     text, study = summary.objective, summary.study
     if text in study.main_metrics:
         return []
-    units = written_units(text, study)
     name = text.replace("_", " ") if len(text) <= _LONGEST else "objective"
-    return [Column(name, "objective", lambda value: quantity(value, units))]
-
-
-def _in_per_cent(places: int) -> Callable[[float], str]:
-    """Return the format of a share in per cent, without a unit."""
-    return lambda value: f"{100 * value:.{places}f}"
+    return [objective_column(text, study, name, "objective")]
 
 
 #: Style → format of its cells.
 _STYLES: dict[str, Callable[[float], str]] = {
     "time": seconds_text,
-    "percent": _in_per_cent(1),
+    "percent": in_per_cent(1),
     "number": digits,
     "bytes": lambda value: f"{value / GIB:.1f}",
 }

@@ -14,17 +14,18 @@ from dse.capabilities.best import (
     axis_columns,
     draw_figures,
     folded,
+    in_per_cent,
     loader,
+    objective_column,
     reason_sections,
 )
 from dse.errors import InputError
-from dse.io import counted, quantity, seconds as seconds_text, setting
+from dse.io import counted, seconds as seconds_text, setting
 from dse.reports import Column, Line, Option, Report, Table, capability, caution, heading
 from dse.reports.options import Figure, Force, Fresh, OfferAny, Output, ShowProgress, Specification
 from dse.views.words import SHORT
 
 if TYPE_CHECKING:
-    from dse.doors import Study
     from dse.optimizers import Problem, SearchOutcome
     from dse.optimizers.codesign.chip import DescentChip
     from dse.reports.tables import Section
@@ -222,17 +223,6 @@ def _polish_note(problem: Problem) -> str:
     return ", after polishing" if problem.spec.polish else ""
 
 
-def _objective_columns(outcome: SearchOutcome, study: Study) -> list[Column]:
-    """Return a column for each objective, by its text."""
-    from dse.spec.expression import written_units
-
-    def column(text: str) -> Column:
-        units = written_units(text, study)
-        return Column(text, text, lambda value: quantity(value, units))
-
-    return [column(text) for text in outcome.objectives]
-
-
 def _best_sections(outcome: SearchOutcome, problem: Problem) -> list[Section]:
     """Return the table of the best designs, or of the nearest misses, with the methods that found them."""
     is_feasible, name = outcome.any_feasible, outcome.objectives[0].replace("_", " ")
@@ -242,7 +232,7 @@ def _best_sections(outcome: SearchOutcome, problem: Problem) -> list[Section]:
         if is_feasible
         else Column("missed by", "violation", "{:.3g}".format)
     )
-    columns = [*_objective_columns(outcome, problem.study), distance, *axes]
+    columns = [*(objective_column(text, problem.study) for text in outcome.objectives), distance, *axes]
     methods_by_cells: dict[tuple[str, ...], dict[str, Any]] = {}  # designs that are printed equally are one row
     for design in outcome.designs:
         row = {"gap": design.gap, "violation": design.violation, **design.labels}
@@ -296,7 +286,7 @@ def _front_sections(outcome: SearchOutcome, problem: Problem) -> list[Section]:
     """Return the table of the ends of the front and designs between them; by method its front as a detail."""
     objectives = " and ".join(text.replace("_", " ") for text in outcome.objectives)
     axes, common_values = axis_columns([design.labels for design in outcome.front])
-    values = _objective_columns(outcome, problem.study)
+    values = [objective_column(text, problem.study) for text in outcome.objectives]
     rows = [
         {
             "rank": rank, "best by": ", ".join(design.best_in), "found by": ", ".join(design.methods), **design.labels,
@@ -320,17 +310,16 @@ def _front_sections(outcome: SearchOutcome, problem: Problem) -> list[Section]:
     method_columns = [
         Column("method", "method", left=True),
         Column("designs on its front", "designs", "{:,}".format),
-        Column("hypervolume %", "hypervolume", row_text=lambda row: _hypervolume_text(row["hypervolume"])),
+        Column(
+            "hypervolume %",
+            "hypervolume",
+            row_text=lambda row: "–" if row["hypervolume"] is None else in_per_cent(2)(row["hypervolume"]),
+        ),
         *(dataclasses.replace(column, heading=f"best {column.heading}") for column in values),
         *_effort_columns(),
     ]
     title = f"front of {objectives} by method, over {counted(len(problem.spec.seeds), 'seed')}"
     return [*sections, Table("methods", method_columns, method_rows, title, show="methods")]
-
-
-def _hypervolume_text(volume: float | None) -> str:
-    """Return a hypervolume as a share in per cent, a dash where it is unknown."""
-    return "–" if volume is None else f"{100 * volume:.2f}"
 
 
 def _front_size_text(outcome: SearchOutcome) -> str:
@@ -355,7 +344,7 @@ def _chip_sections(chip: DescentChip, outcome: SearchOutcome) -> list[Section]:
         Column("workload", "workload", left=True),
         *(Column(SHORT.get(name, name), name, setting) for name in names),
         Column("step", "step_time", seconds_text),
-        Column("MFU %", "mfu", lambda value: f"{100 * value:.1f}"),
+        Column("MFU %", "mfu", in_per_cent(1)),
     ]
     workloads = [{"workload": row.workload, **row.mapping, **row.metrics} for row in chip.workloads]
     elasticity_columns = [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from dse.capabilities.settings import split_setting
 from dse.errors import InputError
 from dse.reports import Option
+from dse.reports.options import settings_option
 
 if TYPE_CHECKING:
     from dse.measured.profiles import Rows
@@ -54,38 +55,24 @@ Profile = Annotated[
 ]
 RowsFile = Annotated[Path | None, Option("CSV file for the rows of the files [default: none].")]
 
-#: Heading of the options of runs.
-_RUNS = "runs"
-
 
 @dataclasses.dataclass(frozen=True)
 class RunCells:
-    """Values of all runs that options state: a group, which each capability of measured tables takes."""
+    """Values of all runs that options state: a group, which each capability of measured tables takes.
 
-    workload: Annotated[
-        str | None, Option("Model of the runs [default: what rows or files say].", short="-w", section=_RUNS)
-    ] = None
-    system: Annotated[
-        str | None,
-        Option("System or accelerator of the runs [default: what rows or files say].", short="-s", section=_RUNS),
-    ] = None
-    n_devices: Annotated[
-        int | None, Option("Devices of the runs [default: what rows or files say].", short="-n", low=1, section=_RUNS)
-    ] = None
-    software: Annotated[
-        str | None, Option("Software stack of the runs [default: what rows or files say].", section=_RUNS)
-    ] = None
-    settings: Annotated[
-        Mapping[str, Any] | Sequence[str] | None,
-        Option(
-            "Any column that rows leave empty, or files leave out: tp=8, precision=fp8, …",
-            flag="--set",
-            metavar="COLUMN=VALUE",
-            terminal=list[str],
-            gathers=True,
-            section=_RUNS,
-        ),
-    ] = None
+    Args:
+        workload: Model of the runs [default: what rows or files say].
+        system: System or accelerator of the runs [default: what rows or files say].
+        n_devices: Devices of the runs [default: what rows or files say].
+        software: Software stack of the runs [default: what rows or files say].
+        settings: Any column that rows leave empty, or files leave out: tp=8, precision=fp8, …
+    """
+
+    workload: Annotated[str | None, Option(short="-w", section="runs")] = None
+    system: Annotated[str | None, Option(short="-s", section="runs")] = None
+    n_devices: Annotated[int | None, Option(short="-n", low=1, section="runs")] = None
+    software: Annotated[str | None, Option(section="runs")] = None
+    settings: Annotated[Mapping[str, Any] | Sequence[str] | None, settings_option("COLUMN=VALUE", "runs")] = None
 
     def cells(self) -> dict[str, str]:
         """Return column → text of a table's row; raise an InputError for an unknown column or catalogue name."""

@@ -134,9 +134,8 @@ def _parameter(parameter: BoundOption) -> inspect.Parameter:
         if option.instead:
             shared |= {"is_eager": True, "callback": _runs_instead(option.instead)}
         declared = typer.Option(*names, **shared)
-    annotation = Annotated[kind, declared]
-    default = parameter.terminal_default
-    return inspect.Parameter(parameter.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    default, keyword_only = parameter.terminal_default, inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(parameter.name, keyword_only, default=default, annotation=Annotated[kind, declared])
 
 
 def _runs_instead(words: tuple[str, ...]) -> Any:

@@ -41,7 +41,7 @@ class PlanProgress(NamedTuple):
 Progress = Callable[[PlanProgress], None]
 
 
-class Candidates(Protocol):
+class AcceleratorDesigns(Protocol):
     """Designs of one accelerator, which serve any demand of the same work."""
 
     def fleets(self, demand: Any) -> tuple[list[Any], str]:
@@ -67,7 +67,7 @@ class PlanKind(NamedTuple):
 _KINDS = toml.table(Path(__file__).with_name("plans.toml"))
 
 
-def plan_kind(name: str, **functions: Callable[..., Any]) -> PlanKind:
+def plan_kind(name: str, **functions: Any) -> PlanKind:
     """Return a kind of plan of ``plans.toml``.
 
     Args:
@@ -84,7 +84,7 @@ class Plan(NamedTuple):
     fleets: list[Any]
     without: dict[str, str]
     changes: list[str]
-    designs: Mapping[str, Candidates]  #: accelerator → its designs, which serve other demands too
+    designs: Mapping[str, AcceleratorDesigns]  #: accelerator → its designs, which serve other demands too
 
 
 def checked(demand: Any, kind: PlanKind) -> Any:
@@ -113,7 +113,10 @@ def checked(demand: Any, kind: PlanKind) -> Any:
 
 
 def plan(
-    demand: Any, kind: PlanKind, sweep: Callable[[Any], Iterable[tuple[str, Candidates]]], progress: Progress | None
+    demand: Any,
+    kind: PlanKind,
+    sweep: Callable[[Any], Iterable[tuple[str, AcceleratorDesigns]]],
+    progress: Progress | None,
 ) -> Plan:
     """Return the cheapest fleets of each accelerator for a checked demand.
 
@@ -125,7 +128,7 @@ def plan(
     """
     stacks = {name: foreign_stack(demand.software, name) for name in demand.accelerators}
     names = tuple(name for name, reason in stacks.items() if not reason)
-    designs: dict[str, Candidates] = {}
+    designs: dict[str, AcceleratorDesigns] = {}
     if progress and names:
         progress(PlanProgress(0, len(names), ""))
     for name, candidates in sweep(demand._replace(accelerators=names)) if names else ():
@@ -140,7 +143,9 @@ def plan(
     return Plan(demand, fleets, without, [*_changes(designs, demand, fleets, kind)] if fleets else [], designs)
 
 
-def _changes(designs: Mapping[str, Candidates], demand: Any, fleets: list[Any], kind: PlanKind) -> Iterator[str]:
+def _changes(
+    designs: Mapping[str, AcceleratorDesigns], demand: Any, fleets: list[Any], kind: PlanKind
+) -> Iterator[str]:
     """Yield what would change the best fleet, a line each: prices, then limits and rate."""
     best = fleets[0]
     others = {fleet.accelerator: fleet for fleet in reversed(fleets) if fleet.accelerator != best.accelerator}

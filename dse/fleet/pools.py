@@ -164,7 +164,7 @@ def _pairs(
         return _all_pairs(front(prefill), front(decode), bandwidth)
     senders = front(prefill, (*_COSTS, "first_token", "cache")) if limits.are_plain else prefill
     receivers = front(decode, (*_COSTS, "cache"))
-    pairs = []
+    pairs: list[Match] = []
     for sender in senders:
         candidates = _all_pairs([sender], receivers, bandwidth)
         meets_limits = limits.keeps(sender.row, np.array([pair.first_token for pair in candidates]))

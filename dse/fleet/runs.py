@@ -206,7 +206,9 @@ def _cheapest(columns: dict[str, np.ndarray], demand: RunDemand, slug: str) -> C
         software,
         int(best_run["n_devices"]),
         {name: best_run[name].item() for name in DEGREES if name in best_run},
-        *(float(best_run[name]) for name in ("seconds", "cost", "mfu")),
+        float(best_run["seconds"]),
+        float(best_run["cost"]),
+        float(best_run["mfu"]),
         extrapolations(demand, slug, software, quantities),
     )
 

@@ -251,7 +251,7 @@ def _no_truth_value(kind: type, value: Any) -> Any:
     from pydantic_core import PydanticCustomError
 
     if isinstance(value, bool):
-        raise PydanticCustomError(f"{kind.__name__}_type", "Input should be a valid number")  # type: ignore[arg-type]
+        raise PydanticCustomError(f"{kind.__name__}_type", "Input should be a valid number")
     return value
 
 

@@ -122,10 +122,10 @@ def parameters_of(function: Any, group: tuple[str, type] | None = None) -> tuple
             parameters += parameters_of(hints[name], (name, hints[name]))
             continue
         kind, option = _declared(hints[name])
-        if name not in texts and not (option and option.help):
+        if function.__doc__ and name not in texts and not (option and option.help):
             raise TypeError(f"{function.__module__}.{function.__name__}: {name} has no Option")
         if option is None or not option.help:
-            option = dataclasses.replace(option or Option(), help=texts[name])
+            option = dataclasses.replace(option or Option(), help=texts.get(name, ""))
         parameters.append(BoundOption(name, option, kind, parameter.default, parameter.annotation, group))
     return tuple(sorted(parameters, key=lambda parameter: parameter.default is not REQUIRED))
 
@@ -145,6 +145,17 @@ def _declared(hint: Any) -> tuple[Any, Option | None]:
     pairs = [_declared(member) for member in _members(hint)] if len(_members(hint)) > 1 else []
     option = next((option for _, option in pairs if option), None)
     return functools.reduce(operator.or_, [kind for kind, _ in pairs]) if option else hint, option
+
+
+def settings_option(metavar: str, section: str = "", text: str = "") -> Option:
+    """Return the option of values by name, of which a command line states one at a time: ``--set NAME=VALUE``.
+
+    Args:
+        metavar: what a command line writes for a value.
+        section: heading of the page of options.
+        text: what it means.
+    """
+    return Option(text, flag="--set", metavar=metavar, terminal=list[str], gathers=True, section=section)
 
 
 # --- options common to several capabilities
@@ -204,14 +215,7 @@ Workload = Annotated[str, Option("Workload, by its name in the catalogue.", shor
 System = Annotated[str, Option("System or accelerator, by its name in the catalogue.", short="-s", section=_DESIGN)]
 Settings = Annotated[
     Mapping[str, Any] | Sequence[str] | None,
-    Option(
-        "Set any value of the design: tp=8, recompute=full, …",
-        flag="--set",
-        metavar="NAME=VALUE",
-        terminal=list[str],
-        gathers=True,
-        section=_DESIGN,
-    ),
+    settings_option("NAME=VALUE", _DESIGN, "Set any value of the design: tp=8, recompute=full, …"),
 ]
 Devices = Annotated[int | None, Option("Number of devices [default: tp x cp x pp x dp].", short="-n", section=_DESIGN)]
 Software = Annotated[

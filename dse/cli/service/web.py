@@ -96,14 +96,8 @@ class _RequestGuard:
         if (colon or end) and (host or end) not in HOSTS:
             return _problem(403, "Origin", request.headers["origin"], "programs of this machine", "call from there")
         if not self._admits(request):
-            return _problem(
-                401,
-                "Authorization",
-                "no token, or another one",
-                "Bearer TOKEN",
-                "send the token of the server's start",
-                {"WWW-Authenticate": "Bearer"},
-            )
+            fix, headers = "send the token of the server's start", {"WWW-Authenticate": "Bearer"}
+            return _problem(401, "Authorization", "no token, or another one", "Bearer TOKEN", fix, headers)
         if request.method == "POST" and not (length.isascii() and length.isdigit()):
             return _problem(411, "Content-Length", "none", "a length in bytes", "send it")
         if len(length) > 9 or int(length or 0) > MOST_BYTES:
@@ -112,14 +106,8 @@ class _RequestGuard:
             try:
                 _check(await asyncio.wait_for(request.body(), READING), request.url.path.strip("/"))
             except TimeoutError:
-                return _problem(
-                    408,
-                    "body",
-                    f"less than {length} B in {READING:g} s",
-                    "all of it by then",
-                    "send it at once",
-                    {"Connection": "close"},
-                )
+                got, headers = f"less than {length} B in {READING:g} s", {"Connection": "close"}
+                return _problem(408, "body", got, "all of it by then", "send it at once", headers)
             except InputError as error:
                 return _problem(422, error.where, error.got, error.allowed, error.fix)
         return await following(request)

@@ -36,21 +36,11 @@ _FAR = 4.0
 def calibrate(
     *,
     cases: tables.Measured,
-    output: Annotated[Path, Option("TOML file to write; of a stack of your own, the catalogue's folder.", short="-o")],
-    folds: Annotated[int, Option("Cross-validate over this many groups of shapes.", low=0, high=20)] = 0,
-    catalog: Annotated[
-        Path | None,
-        Option("Also replace the fitted values in this catalogue [default: none].", metavar="FOLDER"),
-    ] = None,
-    add: Annotated[
-        bool, Option("Update the values by these rows, without a fit, into a catalogue of your own.")
-    ] = False,
-    stack: Annotated[
-        str | None,
-        Option(
-            "Fit a stack of your own: at most eight numbers [default: my-stack, where -o is a folder].", metavar="NAME"
-        ),
-    ] = None,
+    output: Annotated[Path, Option(short="-o")],
+    folds: Annotated[int, Option(low=0, high=20)] = 0,
+    catalog: Annotated[Path | None, Option(metavar="FOLDER")] = None,
+    add: bool = False,
+    stack: Annotated[str | None, Option(metavar="NAME")] = None,
     profile: tables.Profile = False,
     run_cells: tables.RunCells,
     rows: tables.RowsFile = None,
@@ -68,6 +58,20 @@ def calibrate(
     With --add a few rows of one's own machine, as dse measure asks for them, move and narrow the values of stacks,
     chips and links in seconds; each row once. Changed entries are written to a catalogue of your own, which DSE_CATALOG
     then names.
+
+    Args:
+        cases: Measured configurations: tables, rows as column and value, or files of --profile.
+        output: TOML file to write; of a stack of your own, the catalogue's folder.
+        folds: Cross-validate over this many groups of shapes.
+        catalog: Also replace the fitted values in this catalogue [default: none].
+        add: Update the values by these rows, without a fit, into a catalogue of your own.
+        stack: Fit a stack of your own: at most eight numbers [default: my-stack, where -o is a folder].
+        profile: Read files of tools instead of tables: logs of Megatron-LM, NeMo, torchtitan, MaxText; results of vllm
+            bench serve, sglang bench_serving, GenAI-Perf; starts of vLLM, SGLang, TensorRT-LLM; nccl-tests, rccl-tests;
+            profiles of PyTorch, JAX and Nsight Systems; power logs of nvidia-smi and DCGM next to their run.
+        run_cells: Options of the runs.
+        rows: CSV file for the rows of the files [default: none].
+        force: Replace a file that dse has not written.
     """
     fits_stack = not add and (stack is not None or output.is_dir() or not output.suffix)
     if stack is not None and (add or output.suffix == ".toml"):

@@ -8,7 +8,6 @@ from dse.capabilities.decide import choices_of, is_maximised
 from dse.errors import InputError
 from dse.io import counted, percent
 from dse.reports import Column, Line, Option, Report, Table, capability, heading, verbatim
-from dse.reports.csv import rows_text
 from dse.reports.options import AnyOption, CommonSystem, CommonWorkload, Designs, Serving, Settings
 from dse.reports.report import NOTHING_FEASIBLE
 from dse.reports.tables import Section
@@ -22,15 +21,15 @@ _NEXT_STEPS = (
 @capability("Compare with reality", details=("lines",))
 def measure(
     designs: Designs,
-    on: Annotated[str, Option("Machine at hand, a system or an accelerator.", metavar="SYSTEM")],
-    devices: Annotated[int | None, Option("Devices of the machine at hand [default: one node].", low=1)] = None,
+    on: Annotated[str, Option(metavar="SYSTEM")],
+    devices: Annotated[int | None, Option(low=1)] = None,
     workload: CommonWorkload = None,
     system: CommonSystem = None,
     settings: Settings = None,
     any_option: AnyOption = False,
     serving: Serving = False,
-    metric: Annotated[str | None, Option("Metric to decide by [default: the objective].")] = None,
-    count: Annotated[int, Option("Measurements shown, at most.", low=1, high=50)] = 5,
+    metric: str | None = None,
+    count: Annotated[int, Option(low=1, high=50)] = 5,
 ) -> Report:
     """Rank measurements by their worth to a decision.
 
@@ -38,9 +37,22 @@ def measure(
     Considered are kernels and collectives of the designs on the machine at hand, and training steps or engines as large
     as the machine. Each has the line that measures it and the row of the table that dse calibrate --add reads back:
     the first is shown, the detail lines has all. Exit status 1 where no measurement lowers the loss.
+
+    Args:
+        designs: Designs: SYSTEM, SYSTEM,tp=8,… or tp=8,… each; or a results file, for its best.
+        on: Machine at hand, a system or an accelerator.
+        devices: Devices of the machine at hand [default: one node].
+        workload: Workload of designs without their own [default: none].
+        system: System of designs without their own [default: none].
+        settings: Set any value of the design: tp=8, recompute=full, …
+        any_option: Allow mapping options that the stack lacks, and stacks of another vendor.
+        serving: Serve requests instead of training.
+        metric: Metric to decide by [default: the objective].
+        count: Measurements shown, at most.
     """
     from dse.designs import accelerator_of, catalog
     from dse.lab.decide import Belief, Machine, measurement_offer, measurement_order
+    from dse.reports.csv import rows_text
 
     study, choices, objective, notes = choices_of(designs, workload, system, settings, any_option, serving)
     metric = objective if metric is None else metric

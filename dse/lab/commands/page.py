@@ -26,14 +26,9 @@ _ENDING = ".html"
 _LOCAL = "writes a file"
 
 #: Options that ``dse report`` has too.
-_RESULTS = Option(
-    "Results of dse run or dse search, to explore.", is_argument=True, metavar="RESULTS.nc", terminal=Path
-)
-Output = Annotated[
-    Path | None, Option("File ending in .html [default: RESULTS.html or WORKLOAD_SYSTEM.html].", short="-o")
-]
-Points = Annotated[int, Option("Designs that the page holds at most.", low=1_000, high=2_000_000)]
-Live = Annotated[bool, Option("Put the model into the page, which computes what is chosen or changed.")]
+_RESULTS = Option(is_argument=True, metavar="RESULTS.nc", terminal=Path)
+_Output = Annotated[Path | None, Option(short="-o")]
+_Points = Annotated[int, Option(low=1_000, high=2_000_000)]
 
 
 @capability("Show", local=_LOCAL)
@@ -44,9 +39,9 @@ def page(
     system: Annotated[str | None, Option(short="-s")] = None,
     mapping: MappingOptions,
     serving: Serving = False,
-    live: Live = False,
-    points: Points = MOST_POINTS,
-    output: Output = None,
+    live: bool = False,
+    points: _Points = MOST_POINTS,
+    output: _Output = None,
     force: Force = False,
 ) -> Report:
     """Write a page of results, of a design, or both.
@@ -87,15 +82,22 @@ def page(
 @capability("Show", local=_LOCAL)
 def report(
     results: Annotated[Any, _RESULTS],
-    output: Output = None,
-    points: Points = MOST_POINTS,
-    live: Live = False,
+    output: _Output = None,
+    points: _Points = MOST_POINTS,
+    live: bool = False,
     force: Force = False,
 ) -> Report:
     """Write a page of results, as dse page does.
 
     One HTML file to explore in a browser: any two metrics against each other, constraints, the Pareto front, every
     design with its parts, two side by side; and of each the lines that evaluate and launch it.
+
+    Args:
+        results: Results of dse run or dse search, to explore.
+        output: File ending in .html [default: RESULTS.html or WORKLOAD_SYSTEM.html].
+        points: Designs that the page holds at most.
+        live: Put the model into the page, which computes what is chosen or changed.
+        force: Replace a file that dse has not written.
     """
     return _written(results, None, live, points, output, "results", force)
 

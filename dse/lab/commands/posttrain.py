@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.errors import InputError
+from dse.capabilities.results import check_files
 from dse.io import counted, digits, seconds
 from dse.reports import Column, Line, Option, Report, Table, capability, caution
 from dse.reports.options import Force, Settings, System, Workload
@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from dse.lab.rl import RlPlan
 
 
-def _pool(flag: str, text: str) -> Option:
+#: Values of a pool by name.
+_Values = Mapping[str, Any] | Sequence[str] | None
+
+
+def _pool(flag: str) -> Option:
     """Return the option of the settings of a pool."""
-    return Option(text, flag=flag, metavar="NAME=VALUE", terminal=list[str])
+    return Option(flag=flag, metavar="NAME=VALUE", terminal=list[str])
 
 
 @capability("Ask", details=("parts",))
@@ -40,12 +44,8 @@ def posttrain(
     reward: Annotated[float | str, Option(metavar="TIME", terminal=str)] = "0 s",
     train_batch: Annotated[int, Option(metavar="N", low=0)] = 0,
     trainers: Annotated[int, Option(metavar="N", low=0)] = 0,
-    training: Annotated[
-        Mapping[str, Any] | Sequence[str] | None, _pool("--train", "Fix the trainer's mapping: tp=4, …")
-    ] = None,
-    rollout: Annotated[
-        Mapping[str, Any] | Sequence[str] | None, _pool("--rollout", "Fix the engine: tp=4, precision=fp8, …")
-    ] = None,
+    training: Annotated[_Values, _pool("--train")] = None,
+    rollout: Annotated[_Values, _pool("--rollout")] = None,
     output: Annotated[Path | None, Option(short="-o")] = None,
     figure: Annotated[Path | None, Option(metavar="FILE.png")] = None,
     force: Force = False,
@@ -79,17 +79,10 @@ def posttrain(
         force: Replace a file that dse has not written.
     """
     from dse.designs import catalog
-    from dse.io import check_output, replacing
+    from dse.io import replacing
     from dse.lab.rl import RlDemand, plan_rl
 
-    if output and output.suffix.lower() != ".nc":
-        raise InputError(f"output {output}", repr(output.suffix), ".nc", f"name {output.with_suffix('.nc')}")
-    if figure:
-        from dse.views.plot.style import check_ending
-
-        check_ending(figure)
-    for path in filter(None, (output, figure)):
-        check_output(path, force, [])
+    files, figures = check_files(output, ".nc", figure, force)
     names = mode.split(",") if isinstance(mode, str) else mode
     rl_plan = plan_rl(
         RlDemand(
@@ -113,19 +106,18 @@ def posttrain(
             _parse_settings(rollout, "--rollout", "serving"),
         )
     )
-    rows, files, figures = rl_plan.rows, list[Path](), list[Path]()
-    if output and rows:
-        with replacing(output, force) as partial:
+    document = {"demand": rl_plan.demand, "modes": rl_plan.rows, "without": rl_plan.without}
+    sections = [*_sections(rl_plan)]
+    if not rl_plan.rows:
+        return Report(document, sections, status=NOTHING_FEASIBLE, load=lambda: rl_plan.splits)
+    for path in files:
+        with replacing(path, force) as partial:
             rl_plan.splits.to_netcdf(partial, engine="netcdf4")
-        files.append(output)
-    if figure and rows:
+    for path in figures:
         from dse.views import plot
 
-        plot.save(plot.posttraining(rl_plan.best, rl_plan.splits), figure, force)
-        figures.append(figure)
-    document = {"demand": rl_plan.demand, "modes": rows, "without": rl_plan.without}
-    status = 0 if rows else NOTHING_FEASIBLE
-    return Report(document, [*_sections(rl_plan)], [], figures, files, status, lambda: rl_plan.splits)
+        plot.save(plot.posttraining(rl_plan.best, rl_plan.splits), path, force)
+    return Report(document, sections, [], figures, files, load=lambda: rl_plan.splits)
 
 
 def _parse_settings(settings: Settings, option: str, kind: str) -> dict[str, Any]:

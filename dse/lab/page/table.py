@@ -16,8 +16,9 @@ from dse.spec.space import CATALOGUE_KEYS
 from dse.sweep.results.layout import are_designs
 from dse.sweep.results.ranking import expression_values
 from dse.sweep.results.schema import SPECIFICATION, cautions, is_number_of_name
+from dse.sweep.results.singles import flat_values, nothing_feasible, single_designs
 from dse.sweep.results.specification import specification_of
-from dse.views.plot.designs import check_results, flat_values, front, nothing_feasible, single_designs
+from dse.views.plot.designs import check_results, front
 from dse.views.words import IN_PER_CENT
 
 if TYPE_CHECKING:

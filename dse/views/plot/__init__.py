@@ -19,12 +19,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dse.doors import study_of_metrics
+from dse.sweep.results.ranking import is_work
 from dse.sweep.results.schema import SPECIFICATION
 from dse.views.plot.bounds import bound_times as bound_times, bounds as bounds
 from dse.views.plot.breakdown import breakdown
 from dse.views.plot.clock import clock as clock, clock_axis
 from dse.views.plot.collectives import collectives
-from dse.views.plot.designs import is_work
 from dse.views.plot.energy import energy
 from dse.views.plot.fleets import fleets
 from dse.views.plot.grid import axes_of

@@ -15,6 +15,7 @@ import numpy as np
 from dse.doors import Study
 from dse.errors import InputError
 from dse.sweep.results.ranking import ranking_variables
+from dse.sweep.results.singles import is_search
 from dse.types import Design
 from dse.views.plot import designs
 from dse.views.plot.breakdown import best_by_group, draw_mappings, ranking_note
@@ -45,7 +46,7 @@ def bounds(results: xr.Dataset) -> Figure:
     Raises:
         InputError: for results without the required variables.
     """
-    if designs.is_search(results):
+    if is_search(results):
         fix = "draw another kind, or run a sweep of its best designs"
         raise InputError("results", "results of a search", "results of dse run", fix)
     _check(results, "draw another kind")

@@ -10,6 +10,7 @@ import numpy as np
 
 from dse.io import digits
 from dse.io.quantities import GIB, scale as scale_of, settings
+from dse.sweep.results.singles import is_search, nothing_feasible
 from dse.views.plot import designs
 from dse.views.plot.capacity import BINDS, MARK, draw_capacity, memory_binds
 from dse.views.plot.designs import Columns
@@ -82,7 +83,7 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
         The figure.
     """
     columns, title = designs.columns(results)
-    front = front_of(results) if designs.is_search(results) else None
+    front = front_of(results) if is_search(results) else None
     if front and columns.feasible.any():
         rows = representatives(front[1], bars).tolist()
         note = f"{len(rows)} of {len(columns.time):,} designs of the front" if len(rows) < len(columns.time) else ""
@@ -124,7 +125,7 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
 def best_by_group(columns: Columns, factor: float, bars: int, missing: int) -> tuple[list[int], list[int]]:
     """Return the best rows of the groups, best first, and the rows of least memory of groups where nothing fits."""
     if not columns.feasible.any():
-        raise designs.nothing_feasible()
+        raise nothing_feasible()
     limit = worst_shown(columns.scores[columns.feasible], factor)
     best = _best_rows(columns, columns.feasible & (columns.scores <= limit), columns.scores)
     least_memory = _best_rows(columns, columns.memory_alone, columns.memory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from dse.views.plot.style import (
     PAGE,
     axis_label,
     canvas,
+    figure_of,
     series,
     wrap_label,
 )
@@ -83,11 +84,14 @@ def clock(results: xr.Dataset) -> Figure:
     width, most = (PAGE, 4) if len(metrics) > 1 else (COLUMN, 2)
     legend = {"most": most, "handlelength": 2.6, "title": wrap_label(grid.heading(line_axis))} if line_axis else None
     fixed_values = grid.fixed_values_text(name, *([line_axis] if line_axis else []))
-    looks = {"titles": [grid.title, f"at {fixed_values}" if fixed_values else ""], "cautions": grid.cautions}
+    looks: dict[str, Any] = {
+        "titles": [grid.title, f"at {fixed_values}" if fixed_values else ""],
+        "cautions": grid.cautions,
+    }
     with canvas(width, 2.9, (1, len(metrics)), **looks, panels=_height, legend=legend) as panels:
         for axes, metric in zip(panels, metrics, strict=True):
             _draw(axes, grid, metric, name, line_axis, 0.8 * width / len(metrics))
-    return panels[0].get_figure(root=True)
+    return figure_of(panels[0])
 
 
 def _height(panels: list[Axes]) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from dse.designs import catalog
 from dse.io import counted
 from dse.types import Collective, MessageKind, Pods, System
-from dse.views.plot.style import PAGE, canvas, series
+from dse.views.plot.style import PAGE, canvas, figure_of, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,7 +110,7 @@ def collectives(
             first.set_ylabel("bus bandwidth (GB/s)")
         for axes in panels[-len(KINDS) :]:
             axes.set_xlabel("message size")
-    return panels[0].get_figure(root=True)
+    return figure_of(panels[0])
 
 
 def _draw(axes: Axes, systems: Mapping[str, System], kind: MessageKind, devices: int) -> None:

@@ -9,31 +9,14 @@ import numpy as np
 from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
 from dse.io import setting
-from dse.sweep.results.ranking import is_work, ranking
+from dse.sweep.results.ranking import ranking
 from dse.sweep.results.schema import cautions, is_number_of_name
-from dse.sweep.results.singles import flat_values, is_search, nothing_feasible, single_designs
+from dse.sweep.results.singles import flat_values, nothing_feasible, single_designs
 from dse.views.plot.style import HEADINGS, heading, pair
 from dse.views.studies import presentation_of
 
 if TYPE_CHECKING:
     import xarray as xr
-
-__all__ = [
-    "Columns",
-    "best_point",
-    "capacity",
-    "check_results",
-    "columns",
-    "flat_values",
-    "front",
-    "full_title",
-    "interval_distances",
-    "is_search",
-    "is_work",
-    "nothing_feasible",
-    "single_designs",
-    "work_of",
-]  # fmt: skip
 
 #: Coordinates of mappings and numbers of designs, which make no groups.
 _NO_LABELS = {"mapping", "design", "index", "sequence_parallel", "overlap_dp", "overlap_tp", "precision", "placement"}

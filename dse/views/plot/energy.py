@@ -10,6 +10,7 @@ import numpy as np
 from dse.doors import study_of_metrics
 from dse.errors import InputError
 from dse.io.quantities import scale as scale_of
+from dse.sweep.results.singles import nothing_feasible
 from dse.views.plot import designs
 from dse.views.plot.grid import Machines, machines
 from dse.views.plot.pareto import Cloud, draw_designs
@@ -17,6 +18,7 @@ from dse.views.plot.style import (
     PAGE,
     axis_label,
     canvas,
+    figure_of,
     series,
     wrap_label,
 )
@@ -62,7 +64,7 @@ def energy(results: xr.Dataset) -> Figure:
     time, joules = grid.time, grid.points[metric]
     finite = np.flatnonzero(np.isfinite(time.values.ravel()) & np.isfinite(joules.values.ravel()))
     if not len(finite):
-        raise designs.nothing_feasible()
+        raise nothing_feasible()
     front = finite[designs.front(time.values.ravel()[finite], joules.values.ravel()[finite])]
     factors = [scale_of(float(values.median()), values.attrs.get("units", "1")) for values in (time, joules)]
     x, y = (values.values.ravel() * factor for values, (factor, _) in zip((time, joules), factors, strict=True))
@@ -75,7 +77,7 @@ def energy(results: xr.Dataset) -> Figure:
         clouds = _machine_clouds(grid, coloured_by, x, y)
         draw_designs(axes, clouds, Cloud("Pareto front", x[front], y[front], look), labels)
         axes.legend(**legend)
-    return axes.get_figure(root=True)
+    return figure_of(axes)
 
 
 def _work_text(grid: Machines) -> str:

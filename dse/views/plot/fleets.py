@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.views.plot.style import COLUMN, THIN, canvas, series
+from dse.views.plot.style import COLUMN, THIN, canvas, figure_of, series
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ def fleets(found: MatchedPools) -> Figure:
     """
     kinds = {"prefill and decode pools": False, "engines that do both": True}
     style_by_kind = series([*kinds])
-    looks = {"titles": [found.title], "panels": 2 * _HEIGHT, "legend": {}, "sharex": True}
+    looks: dict[str, Any] = {"titles": [found.title], "panels": 2 * _HEIGHT, "legend": {}, "sharex": True}
     with canvas(COLUMN, 2 * _HEIGHT, (2, 1), **looks) as (throughput_axes, latency_axes):
         for name, does_both in kinds.items():
             kind_fleets = [fleet for fleet in found.fleets if (fleet.match.decode is None) is does_both]
@@ -44,4 +44,4 @@ def fleets(found: MatchedPools) -> Figure:
                 axes.plot(per_user[best], values[best], label=label, **THIN, **style_by_kind[name])
         throughput_axes.set(ylabel="output tokens/s per device", ylim=(0.0, None))
         latency_axes.set(xlabel="output tokens/s per user", ylabel="time to first token, s", ylim=(0.0, None))
-    return throughput_axes.get_figure(root=True)
+    return figure_of(throughput_axes)

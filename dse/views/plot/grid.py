@@ -9,8 +9,9 @@ import numpy as np
 
 from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
-from dse.sweep.results.ranking import ranking
+from dse.sweep.results.ranking import is_work, ranking
 from dse.sweep.results.schema import cautions, is_number_of_name
+from dse.sweep.results.singles import is_search, nothing_feasible
 from dse.views.plot import designs
 from dse.views.plot.style import heading, labels, pair
 
@@ -41,7 +42,7 @@ class Machines(NamedTuple):
 
     def with_best_work(self) -> Machines:
         """Return the machines with the workload of the best one, without axes of the workload."""
-        fixed = {name: self.best_position[name] for name in self.axes if designs.is_work(self.points[name])}
+        fixed = {name: self.best_position[name] for name in self.axes if is_work(self.points[name])}
         free_axes = tuple(name for name in self.axes if name not in fixed)
         position = {name: place for name, place in self.best_position.items() if name not in fixed}
         return self._replace(points=self.points.isel(fixed), axes=free_axes, best_position=position)
@@ -96,7 +97,7 @@ class Machines(NamedTuple):
 def axes_of(results: xr.Dataset) -> tuple[str, ...]:
     """Return the names of axes with several positions, without the mapping; none for single designs and searches."""
     total = study_of_metrics(results).totals[0]
-    if total not in results or "design" in results[total].dims or designs.is_search(results):
+    if total not in results or "design" in results[total].dims or is_search(results):
         return ()
     return tuple(str(d) for d, size in results[total].sizes.items() if d != "mapping" and size > 1)
 
@@ -119,11 +120,11 @@ def machines(results: xr.Dataset) -> Machines:
     points = points.squeeze([d for d in points.dims if points.sizes[d] == 1], drop=True)
     points = points.where(points.feasible)
     if not bool(points[study.totals[0]].notnull().any()):
-        raise designs.nothing_feasible()
+        raise nothing_feasible()
     points = points.assign_coords({name: np.arange(points.sizes[name]) for name in axes if name not in points.coords})
     ranked = ranking(points)
     if not bool(ranked.scores.notnull().any()):
-        raise designs.nothing_feasible()
+        raise nothing_feasible()
     best = {str(name): int(place) for name, place in ranked.scores.argmin(...).items()}
     title = designs.full_title(results)
     parts = {name: part for name, part in study.parts(study.totals[0]).items() if name in points}

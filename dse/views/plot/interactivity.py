@@ -16,7 +16,9 @@ import numpy as np
 from dse.doors import study_of_metrics
 from dse.errors import InputError
 from dse.io import setting
+from dse.sweep.results.ranking import is_work
 from dse.sweep.results.schema import cautions
+from dse.sweep.results.singles import flat_values, nothing_feasible, single_designs
 from dse.views.plot import designs
 from dse.views.plot.pareto import rate_label
 from dse.views.plot.style import (
@@ -25,6 +27,7 @@ from dse.views.plot.style import (
     SIZE,
     THIN,
     canvas,
+    figure_of,
     heading,
     series,
     style,
@@ -90,7 +93,11 @@ def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
     column_count = min(len(panels), _ACROSS)
     row_count = math.ceil(len(panels) / column_count)
     width, height = COLUMN if column_count == 1 else PAGE, _HEIGHT * row_count
-    looks = {"titles": [designs.full_title(results)], "cautions": cautions(results.attrs), "panels": height}
+    looks: dict[str, Any] = {
+        "titles": [designs.full_title(results)],
+        "cautions": cautions(results.attrs),
+        "panels": height,
+    }
     with canvas(width, height, (row_count, column_count), **looks) as grid:
         for axes, (work, curves) in zip(grid, panels.items(), strict=False):
             _draw(axes, work, curves, style_by_accelerator, scale, results)
@@ -99,7 +106,7 @@ def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
     with style():  # labels are placed in the layout as it stays
         for axes, curves in zip(grid, panels.values(), strict=False):
             _label_curves(axes, curves, _short_names(chips), style_by_accelerator)
-    return grid[0].get_figure(root=True)
+    return figure_of(grid[0])
 
 
 def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
@@ -108,19 +115,19 @@ def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
     Args:
         results: as of :func:`interactivity`.
     """
-    singles = designs.single_designs(results)
+    singles = single_designs(results)
     trade = study_of_metrics(singles).front_axes
     if trade is None:
         raise InputError("results", "a study of training", "one of serving", "plot results with a section [serving]")
     designs.check_results(singles, *trade)
     template = singles[trade[0]]
-    per_user, per_device = (designs.flat_values(singles, name, template) for name in trade)
-    fits = designs.flat_values(singles, "feasible", template).astype(bool)
+    per_user, per_device = (flat_values(singles, name, template) for name in trade)
+    fits = flat_values(singles, "feasible", template).astype(bool)
     fits &= np.isfinite([per_user, per_device]).all(axis=0)
     if not fits.any():
-        raise designs.nothing_feasible()
+        raise nothing_feasible()
     chip = next((name for name in ("accelerator", "system") if name in singles), "")
-    chips = designs.flat_values(singles, chip, template)[fits] if chip else np.full(int(fits.sum()), "designs")
+    chips = flat_values(singles, chip, template)[fits] if chip else np.full(int(fits.sum()), "designs")
     work = _workload_texts(singles, template, fits)
     panels: dict[str, list[Curve]] = {}
     for text, name in dict.fromkeys(zip(work, chips.tolist(), strict=True)):
@@ -140,20 +147,19 @@ def _workload_texts(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarra
         for name, values in singles.variables.items()
         if values.dims
         and set(values.dims) <= set(template.dims)
-        and designs.is_work(xr.DataArray(values))
+        and is_work(xr.DataArray(values))
         and values.attrs.get("path") not in _LOAD
     ]
     columns = []
     for name in names:
-        values = designs.flat_values(singles, name, template)[fits].tolist()
+        values = flat_values(singles, name, template)[fits].tolist()
         units = str(singles[name].attrs.get("units", "1"))
         texts = {value: setting(value, units) for value in dict.fromkeys(values)}
         if len(texts) > 1:
             prefix = "" if name == "workload" else f"{heading(name)} "
             columns.append([f"{prefix}{texts[value]}" for value in values])
     common_workload = str(singles["workload"].values) if "workload" in singles and not singles["workload"].dims else ""
-    texts = map(", ".join, zip(*columns, strict=True))
-    return list(texts) if columns else [common_workload] * int(fits.sum())
+    return [", ".join(parts) for parts in zip(*columns, strict=True)] or [common_workload] * int(fits.sum())
 
 
 def _draw(

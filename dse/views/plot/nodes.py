@@ -16,6 +16,7 @@ from dse.views.plot.style import (
     PAGE,
     axis_label,
     canvas,
+    figure_of,
     heading,
     labels,
     series,
@@ -95,7 +96,7 @@ def nodes(results: xr.Dataset, metric: str | None = None) -> Figure:
                 axes.set_title(f"{heading(panel_axis)} {labels(grid.points[panel_axis])[place]}")
         drawn[0].set_ylabel(wrap_label(axis_label(grid.points[metric], units), 2.0))
         plain_ticks(drawn[0].yaxis)
-    return drawn[0].get_figure(root=True)
+    return figure_of(drawn[0])
 
 
 def _draw_panel(axes: Axes, values: xr.DataArray, results: xr.Dataset, line_axis: str | None, names: list[str]) -> None:

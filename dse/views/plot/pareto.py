@@ -17,6 +17,7 @@ from dse.io.quantities import GIB, scale, settings
 from dse.sweep.reduce.fronts import select_front
 from dse.sweep.results.ranking import expression_values, objectives_of
 from dse.sweep.results.schema import SPECIFICATION, cautions
+from dse.sweep.results.singles import flat_values, is_search, nothing_feasible, single_designs
 from dse.views.plot import designs
 from dse.views.plot.capacity import FASTER, draw_capacity, faster_than_fitting
 from dse.views.plot.style import (
@@ -27,6 +28,7 @@ from dse.views.plot.style import (
     TOO_LARGE,
     axis_label,
     canvas,
+    figure_of,
     heading,
     series,
     wrap_label,
@@ -85,10 +87,10 @@ class PlottedObjective(NamedTuple):
 
 def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] | None:
     """Return the designs of a stored front and its objectives with their values; None for fewer than two."""
-    is_search_result = designs.is_search(results)
+    is_search_result = is_search(results)
     if SPECIFICATION not in results.attrs or not (is_search_result or str(results.attrs.get("keep", "")) == "pareto"):
         return None
-    spec_objectives, singles = objectives_of(results), designs.single_designs(results)
+    spec_objectives, singles = objectives_of(results), single_designs(results)
     total = study_of_metrics(singles).totals[0]
     if total not in singles or singles[total].dims != ("design",):
         return None
@@ -178,7 +180,7 @@ def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Fi
     x, y = first.values[order], second.values[order]
     fits = np.isfinite(x) & np.isfinite(y)
     if not fits.any():
-        raise designs.nothing_feasible()
+        raise nothing_feasible()
     look: dict[str, Any] = {"drawstyle": "steps-post" if first.sign > 0.0 else "steps-pre"}
     look = {"linestyle": "", "drawstyle": None} if further_objectives else look
     front = Cloud(None, x[fits], y[fits], look | {"marker": "o", "markersize": 3.2, "linewidth": 1.2})
@@ -191,7 +193,7 @@ def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Fi
     with canvas(COLUMN, 3.2, titles=titles, cautions=cautions(singles.attrs), panels=2.8) as (axes,):
         labels = wrap_label(first.label), wrap_label(second.label)
         draw_designs(axes, (), front, labels, scales=scales, capacities=lines)
-    return axes.get_figure(root=True)
+    return figure_of(axes)
 
 
 # Trade-off of serving: rate per device against rate per user
@@ -200,22 +202,22 @@ def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Fi
 def has_trade_off(results: xr.Dataset) -> bool:
     """Return True for several feasible designs, not of a search, of a study with a trade-off of two metrics."""
     trade = study_of_metrics(results).front_axes
-    if trade is None or not all(name in results for name in (*trade, "feasible")) or designs.is_search(results):
+    if trade is None or not all(name in results for name in (*trade, "feasible")) or is_search(results):
         return False
     return int(results.feasible.sum()) > 1
 
 
 def _trade_off_figure(results: xr.Dataset, points: int) -> Figure:
     """Draw both metrics of all feasible designs with their front, coloured by the first label that differs."""
-    singles = designs.single_designs(results)
+    singles = single_designs(results)
     study = study_of_metrics(singles)
     names = study.front_axes or ("", "")
     designs.check_results(singles, *names)
     template = singles[names[0]]
-    metric_values = [designs.flat_values(singles, name, template) for name in names]
-    fits = designs.flat_values(singles, "feasible", template).astype(bool) & np.isfinite(metric_values).all(axis=0)
+    metric_values = [flat_values(singles, name, template) for name in names]
+    fits = flat_values(singles, "feasible", template).astype(bool) & np.isfinite(metric_values).all(axis=0)
     if not fits.any():
-        raise designs.nothing_feasible()
+        raise nothing_feasible()
     x, y = (values[fits] for values in metric_values)
     front = designs.front(-x, -y)
     distinguished_by, coloured = _distinguishing_label(singles, template, fits)
@@ -225,11 +227,15 @@ def _trade_off_figure(results: xr.Dataset, points: int) -> Figure:
         clouds.append(Cloud(text, x[rows], y[rows], {"color": look["color"], "marker": look["marker"], "s": 9}))
     distances = [designs.interval_distances(singles, name, np.flatnonzero(fits)[front]) for name in names]
     labels = wrap_label(rate_label(singles[names[0]])), wrap_label(rate_label(singles[names[1]]))
-    looks = {"titles": [designs.full_title(results)], "cautions": cautions(results.attrs), "panels": 2.8}
+    looks: dict[str, Any] = {
+        "titles": [designs.full_title(results)],
+        "cautions": cautions(results.attrs),
+        "panels": 2.8,
+    }
     with canvas(COLUMN, 3.4, **looks, legend={"title": heading(distinguished_by) or None}) as (axes,):
         front_line = Cloud("Pareto front", x[front], y[front], {"linewidth": 1.2})
         draw_designs(axes, clouds, front_line, labels, distances)
-    return axes.get_figure(root=True)
+    return figure_of(axes)
 
 
 def rate_label(variable: xr.DataArray) -> str:
@@ -244,7 +250,7 @@ def _distinguishing_label(
     """Return the first label that differs between designs and its value → indices; ("", all) without one."""
     for name in ("accelerator", "system", "workload", "precision", "tp"):
         if name in singles and singles[name].dims:
-            values = designs.flat_values(singles, name, template)[fits]
+            values = flat_values(singles, name, template)[fits]
             kinds = list(dict.fromkeys(values.tolist()))
             if 1 < len(kinds) <= _MOST_COLOURS:
                 texts = settings(kinds, str(singles[name].attrs.get("units", "1")))
@@ -260,7 +266,7 @@ def _time_memory_figure(results: xr.Dataset, points: int) -> Figure:
     columns, title = designs.columns(results)
     fits = np.flatnonzero(columns.feasible)
     if not len(fits):
-        raise designs.nothing_feasible()
+        raise nothing_feasible()
     front = fits[designs.front(columns.time[fits], columns.memory[fits])]
     factor, units = scale(columns.time[front].min(), "s")
     time, memory = columns.time * factor, columns.memory / GIB
@@ -280,13 +286,18 @@ def _time_memory_figure(results: xr.Dataset, points: int) -> Figure:
         for name, middle, scaling in (("time", columns.time, factor), ("memory", columns.memory, 1.0 / GIB))
     ]
     front_look = {"linewidth": 1.4, "marker": "o", "markersize": 3.2}
-    looks = {"titles": [title], "cautions": columns.cautions, "panels": 2.8, "legend": {"markerscale": 2}}
+    looks: dict[str, Any] = {
+        "titles": [title],
+        "cautions": columns.cautions,
+        "panels": 2.8,
+        "legend": {"markerscale": 2},
+    }
     with canvas(COLUMN, 3.4, **looks) as (axes,):
         front_line = Cloud("Pareto front", time[front], memory[front], front_look)
         lines = [(columns.capacity, 1.0 / GIB, "y")] if columns.capacity else []
         labels = f"step time ({units})", "peak memory (GiB)"
         draw_designs(axes, clouds, front_line, labels, distances, capacities=lines)
-    return axes.get_figure(root=True)
+    return figure_of(axes)
 
 
 def _subsample(indices: np.ndarray, most: int) -> np.ndarray:

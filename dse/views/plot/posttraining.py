@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.views.plot.style import COLUMN, POSTTRAINING_PARTS, THIN, canvas, series, stack_bars
+from dse.views.plot.style import COLUMN, POSTTRAINING_PARTS, THIN, canvas, figure_of, series, stack_bars
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -46,7 +46,7 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
             mode_splits = splits.isel(point=np.flatnonzero(splits.mode.values == mode))
             below.plot(mode_splits.training_devices, mode_splits.step_time, label=mode, **THIN, **line_style)
         below.set(xlabel="devices of the trainer", ylabel="step time, s", ylim=(0.0, None))
-    return top.get_figure(root=True)
+    return figure_of(top)
 
 
 def _part_seconds(best: xr.Dataset, mode: str, pool: str, part: str) -> float:

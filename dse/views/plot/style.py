@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,7 +67,7 @@ HEADINGS = {
 COLUMN, PAGE, SIZE = 3.4, 7.0, _LOOKS["matplotlib"]["font.size"]
 
 #: Size of markers and lines of a curve.
-THIN = {"markersize": 3.2, "linewidth": 1.3}
+THIN: dict[str, Any] = {"markersize": 3.2, "linewidth": 1.3}
 
 #: Endings of figure files: for screens, for pages, for papers.
 ENDINGS = (".png", ".svg", ".pdf")
@@ -188,8 +188,15 @@ def canvas(
         freeze_layout(figure, panels(axes) if callable(panels) else panels)
 
 
+def figure_of(axes: Axes) -> Figure:
+    """Return the figure that a panel of a canvas is on."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None, "a panel of a canvas"
+    return figure
+
+
 def stack_bars(
-    axes: Axes, positions: Sized, parts: Mapping[str, tuple[np.ndarray, PlottedPart | str | None]], height: float
+    axes: Axes, positions: Any, parts: Mapping[str, tuple[np.ndarray, PlottedPart | str | None]], height: float
 ) -> None:
     """Draw horizontal bars of parts, one after the other.
 

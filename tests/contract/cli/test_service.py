@@ -111,6 +111,12 @@ def test_files_and_unknown_options_are_refused(name, request_):
     assert found["status"] == 2 and all(found["error"][part] for part in ("where", "got", "allowed", "fix"))
 
 
+def test_truth_values_are_no_numbers(client):
+    for ask in (lambda body: answer("evaluate", body), lambda body: client.post("/evaluate", json=body).json()):
+        found = ask({**DESIGN, "n_devices": True})
+        assert found["status"] == 2 and "n_devices" in found["error"]["where"], found
+
+
 def test_results_of_this_machine_are_out_of_reach(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.nc").write_text("secret")

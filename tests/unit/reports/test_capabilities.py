@@ -18,6 +18,7 @@ from dse.cli.usage import Command, Commands
 from dse.errors import InputError
 from dse.reports import Option, Report, capability
 from dse.reports.options import Settings, Specification
+from dse.reports.registry import capabilities
 
 
 @capability("Ask")
@@ -110,6 +111,31 @@ def test_declared_details_refuse_others_before_the_work():
     app.command("other")(lambda: None)
     refused = CliRunner().invoke(app, ["late", "--show", "nonsense"])
     assert refused.exit_code == 2 and "--show" in refused.output and "parts" in refused.output
+
+
+def test_what_an_option_means_may_stand_in_the_docstring():
+    def add(first: int, second: Annotated[int, Option(short="-s")] = 2) -> Report:
+        """Add numbers.
+
+        All of them.
+
+        Args:
+            first: One number,
+                over two lines.
+            second: Another one [default: 2].
+        """
+        return Report({"sum": first + second})
+
+    made = capability("Ask")(add).capability
+    texts = {option.name: option.option.help for option in made.parameters}
+    assert texts == {"first": "One number, over two lines.", "second": "Another one [default: 2]."}
+    assert made.help == "Add numbers.\n\nAll of them." and made.parameters[1].option.short == "-s"
+
+
+@pytest.mark.parametrize("name", list(capabilities()))
+def test_every_option_of_every_capability_says_what_it_means(name):
+    for option in capabilities()[name].parameters:
+        assert option.option.help[:1].isalnum() and option.option.help.endswith((".", "]", "…")), option.name
 
 
 def test_a_group_of_options_is_declared_once():
