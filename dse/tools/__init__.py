@@ -17,7 +17,7 @@ from dse.designs.records import PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.doors import ScalarFunction, Study
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.tools import documents, files, measuring
-from dse.tools.fleets import benchmark_lines, router
+from dse.tools.measuring import benchmark_lines, router
 from dse.tools.megatron import MEGATRON_BRIDGE, MEGATRON_LM, NEMO, SHARD_OPTIONS
 from dse.tools.options import (
     ALL_WEIGHTS,
