@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from dse import types
+from dse.designs.catalog import schema
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import NO_NETWORK, Entry, reference
 from dse.designs.catalog.load import Folder, display_path
@@ -23,28 +24,7 @@ Values = dict[str, Any]
 
 #: Kind → record of its entries.
 RECORDS: dict[str, type] = {
-    "workload": types.Workload,
-    "system": types.System,
-    "accelerator": types.Accelerator,
-    "network": types.Network,
-    "software": types.Software,
-    "node": types.LogicNode,
-    "memory": types.MemoryTechnology,
-    "cost": types.Fab,
-}
-
-#: Table of an entry's file → optional record of its workload, or network.
-_OF_WORKLOAD: dict[str, type] = {
-    "experts": types.Experts,
-    "latent": types.Latent,
-    "recurrent": types.Recurrent,
-    "sparse": types.Sparse,
-}
-_OF_NETWORK: dict[str, type] = {
-    "volumes": types.Volumes,
-    "pods": types.Pods,
-    "links": types.Links,
-    "package": types.Package,
+    kind: getattr(types, rows["record"]) for kind, rows in schema.ROWS.items() if "record" in rows
 }
 
 #: Kernels file with the collectives of all networks and typical values of facilities.
@@ -112,9 +92,11 @@ def _optional_values(entry: Entry, record: type, path: str) -> Values:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _optional_records(entry: Entry, records: Mapping[str, type]) -> Values:
-    """Return path → SI value of the optional records of an entry; ``records``: table of its file → record."""
-    return functools.reduce(operator.or_, (_optional_values(entry, record, path) for path, record in records.items()))
+def _optional_records(entry: Entry) -> Values:
+    """Return path → SI value of the optional records of an entry's kind."""
+    records = schema.ROWS[entry.kind]["optional"].items()
+    values = (_optional_values(entry, getattr(types, name), path) for path, name in records)
+    return functools.reduce(operator.or_, values)
 
 
 def _accelerator(entry: Entry, folder: Folder, fine: bool) -> Values:
@@ -135,7 +117,7 @@ def _accelerator(entry: Entry, folder: Folder, fine: bool) -> Values:
 
 def _workload(entry: Entry, folder: Folder, fine: bool) -> Values:
     """Return path → SI value of a model with the optional records of its file."""
-    return _leaf_values(entry, types.Workload) | _optional_records(entry, _OF_WORKLOAD)
+    return _leaf_values(entry, types.Workload) | _optional_records(entry)
 
 
 def _software(entry: Entry, folder: Folder, fine: bool) -> Values:
@@ -143,34 +125,8 @@ def _software(entry: Entry, folder: Folder, fine: bool) -> Values:
     return scaled_by_level(entry, _leaf_values(entry, types.Software) | _optional_values(entry, types.Engine, "engine"))
 
 
-#: Leaves of a stack that its ``level`` multiplies: slow-downs over isolated kernels, and times. Attention takes that of
-#: products with it.
-LEVEL_SCALED = frozenset(
-    (
-        "matrix_slowdown",
-        "elementwise_slowdown",
-        "communication_slowdown",
-        "host_time",
-        "small_kernel_time",
-        "step_overhead",
-        *(f"experts.{name}" for name in ("expert_kernel_time", "expert_time", "expert_host_time")),
-        *(
-            f"engine.{name}"
-            for name in (
-                "kernel_slowdown",
-                "layer_time",
-                "expert_layer_time",
-                "cast_layer_time",
-                "latent_layer_time",
-                "host_step_time",
-                "sequence_time",
-                "rank_time",
-                "request_time",
-                "small_message_time",
-            )
-        ),
-    ),
-)
+#: Leaves of a stack that its ``level`` multiplies.
+LEVEL_SCALED = frozenset(schema.ROWS["level"]["scaled"])
 
 
 def scaled_by_level(entry: Entry, values: Values, prefix: str = "") -> Values:
@@ -198,7 +154,7 @@ def _network(entry: Entry, folder: Folder, fine: bool) -> Values:
     With ``fine`` those of its isolated collectives (``alone``) too, from its file or else from that of all networks.
     """
     values = _leaf_values(entry, types.Network, default=0.0)
-    values |= _optional_records(entry, _OF_NETWORK)
+    values |= _optional_records(entry)
     if fine:
         isolated_values = {path: entry.value(f"alone.{path}") for path in leaves(types.Network)}
         values |= {path: value for path, value in isolated_values.items() if value is not None}
