@@ -1,12 +1,12 @@
 """Launch lines: command lines of tools for a design, and designs from such lines.
 
-It answers how Megatron-LM, vLLM and other tools are started for a design (:func:`launch`), what a design is that a line,
-a configuration or a manifest starts (:func:`settings`, :func:`read_arguments`), and which mappings a tool runs
+It answers how Megatron-LM, vLLM and other tools are started for a design (:func:`launch`), what design a line, a
+configuration or a manifest starts (:func:`settings`, :func:`read_arguments`), and which mappings a tool runs
 (:mod:`dse.tools.runs`).
 
 It knows the options of tools at one version each: rows of ``tables/TOOL.toml`` (option, leaf, unit, default, values),
 which writing and reading share, and rules in Python for what follows from several leaves. A new option of a leaf is one
-row; a row of no leaf does not exist.
+row.
 
 Start with a table, then :mod:`dse.tools.rows`, which makes rules of it, and :mod:`dse.tools.options`, what a rule is.
 """
