@@ -80,7 +80,7 @@ def benchmark_lines(requests: Requests, rate: float) -> dict[str, str]:
         "rate": f"{rate:.4g}",
         "count": max(_MIN_REQUESTS, round(_MIN_SECONDS * rate)),
     }
-    benchmarks = table("lines")["benchmarks"].items()
+    benchmarks = table("lines")["service_benchmarks"].items()
     return {name: _BREAK.join(part.format(**values) for part in parts) for name, parts in benchmarks}
 
 
