@@ -6,48 +6,9 @@ from collections.abc import Container, Iterable, Mapping as MappingABC
 from typing import Any
 
 from dse.designs import catalog
-from dse.designs.records import CHIP, EXPERTS, LINKS, OF_EXPERTS, OF_SHAPE, PODS
+from dse.designs.records import CHIP, EXPERTS, OF_EXPERTS, OF_SHAPE, TABLE
 from dse.errors import InputError
 from dse.types import GENERATED, Experts, Load, Requests
-
-#: Record → models that have it, and an example.
-_SHAPES = {
-    EXPERTS: ("experts", "deepseek-v3"), "workload.latent": ("latent attention", "deepseek-v3"),
-    "workload.recurrent": ("layers with a state", "nemotron-nano-9b-v2"),
-    "workload.sparse": ("sparse attention", "glm-5"),
-}  # fmt: skip
-
-#: Upper limits of leaves of a mixture of experts (:attr:`dse.types.Experts.upper_limits`), in words.
-_MOST_ROUTED = {
-    "top_k": "n_experts",
-    "group_limit": "n_groups",
-    "imbalance": "n_experts / top_k",
-    "capacity": "n_experts / top_k",
-}
-
-#: Record of a network → leaf that adds it, name of a network without it, systems with it, fix.
-_NETWORK_RECORDS = {
-    LINKS: (
-        "topology",
-        "a system whose links are switched",
-        "leaves of links that no switch joins, as of tpu-v5e",
-        "leave it out, name such a system, or set links.topology too, of links in place of the switch",
-    ),
-    PODS: (
-        "size",
-        "a network without pods",
-        "leaves of pods whose size is stated",
-        "set pods.size too: devices that reach each other at full bandwidth",
-    ),
-}
-
-#: Leaf of a mapping's tiers → the offload option that it is a share of.
-_SHARE_OF = {
-    "storage_weights": "offload_weights",
-    "storage_activations": "offload_activations",
-    "storage_optimizer": "offload_optimizer",
-    "host_update": "offload_optimizer",
-}
 
 #: Record that depends on a record of the workload → that record.
 _OF_WORKLOAD = {**{record: record for record in (EXPERTS, *OF_SHAPE)}, **dict.fromkeys(OF_EXPERTS, EXPERTS)}
@@ -94,7 +55,7 @@ def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
     """
     required_record = next((_OF_WORKLOAD[record] for record in _OF_WORKLOAD if path.startswith(f"{record}.")), None)
     if required_record is not None and not _has_record(values, required_record):
-        feature, example = _SHAPES[required_record]
+        feature, example = TABLE["features"][required_record]
         raise InputError(
             where,
             path.rpartition(".")[2],
@@ -115,10 +76,10 @@ def check_networks(path: str, values: MappingABC[str, Any], explicit_paths: Cont
     Raises:
         InputError: for a leaf of an absent record.
     """
-    record = next((record for record in _NETWORK_RECORDS if path.startswith(f"{record}.")), None)
+    record = next((record for record in TABLE["networks"] if path.startswith(f"{record}.")), None)
     if record is None or _has_record(values, record):
         return
-    adding_leaf, networks, allowed, fix = _NETWORK_RECORDS[record]
+    adding_leaf, networks, allowed, fix = TABLE["networks"][record]
     if f"{record}.{adding_leaf}" not in explicit_paths:
         network, _, _ = record.rpartition(".")
         raise InputError(where, f"{path.removeprefix(f'{network}.')} of {networks}", allowed, fix)
@@ -137,7 +98,7 @@ def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where:
         InputError: for a share of an option that is 0.
     """
     name = path.removeprefix("mapping.tiers.")
-    option = _SHARE_OF.get(name, "")
+    option = TABLE["shares"].get(name, "")
     if option and value and not offloaded.get(f"mapping.{option}"):
         raise InputError(
             where,
@@ -162,7 +123,11 @@ def check_routing(
         InputError: for the first leaf above its limit.
     """
     for name, is_allowed in experts.within_limits.items():
-        number, most, limit_expression = float(getattr(experts, name)), experts.upper_limits[name], _MOST_ROUTED[name]
+        number, most, limit_expression = (
+            float(getattr(experts, name)),
+            experts.upper_limits[name],
+            TABLE["limits"][name],
+        )
         limit_paths = [f"{EXPERTS}.{leaf_name}" for leaf_name in (name, *limit_expression.split(" / "))]
         if not is_allowed and not any(path in varied_paths for path in limit_paths):
             place = next((places[path] for path in limit_paths if path in places), default_place)

@@ -28,12 +28,13 @@ from dse.types import (
     paths,
 )
 
-_TABLE = toml.table(Path(__file__).with_suffix(".toml"))
+#: Rows of optional records, and of what is checked of them.
+TABLE = toml.table(Path(__file__).with_suffix(".toml"))
 
 
 def _records(*groups: str) -> dict[str, type]:
     """Return path → class of the optional records of groups of the table."""
-    return {path: getattr(types, name) for group in groups for path, name in _TABLE[group].items()}
+    return {path: getattr(types, name) for group in groups for path, name in TABLE[group].items()}
 
 
 def _prefixes(names: MappingABC[str, Sequence[str]]) -> tuple[str, ...]:
@@ -82,7 +83,7 @@ EXPERTS = "workload.experts"
 OF_EXPERTS, OF_SHAPE = _records("experts"), _records("shape")
 
 #: Leaves, or their prefixes, that only training reads.
-TRAINING_ALONE = _prefixes(_TABLE["training_alone"])
+TRAINING_ALONE = _prefixes(TABLE["training_alone"])
 
 #: Load of a serving design, and the rate of an open one.
 LOAD, REQUEST_RATE = "workload.requests.load", "workload.requests.request_rate"
@@ -108,7 +109,7 @@ OF_KERNELS = _records("kernels")
 LEAVES_UNREAD_BY_TRAINING = tuple(f"{path}." for path in OF_KERNELS)
 
 #: Kernels that engines do not read: of a training step, and what kernels alone have beyond rooflines in a graph.
-LEAVES_UNREAD_BY_ENGINES = (*(_KERNELS + name for name in MEASURED_ALONE), *_prefixes(_TABLE["unread_by_engines"]))
+LEAVES_UNREAD_BY_ENGINES = (*(_KERNELS + name for name in MEASURED_ALONE), *_prefixes(TABLE["unread_by_engines"]))
 
 
 def read_instead(path: str, unread: tuple[str, ...]) -> str:

@@ -1,4 +1,14 @@
-"""Files, inputs and outputs, cache, TOML, interruption, and quantities as users write them."""
+"""Files, inputs and outputs, cache, TOML, interruption, and quantities as users write them.
+
+It answers how a user's file is read within limits (``inputs.py``, ``toml.py``), which files may be replaced and how
+they are written whole (``outputs.py``, ``files.py``), what outlives a process (``cache.py``), what Ctrl-C does
+(``interruption.py``), who joins by entry points (``plugins.py``), and how numbers are written for people
+(``quantities.py``).
+
+It knows the machine and nothing of designs; settings of JAX stand in ``environment.py``, processes in ``workers.py``.
+
+Start with ``outputs.py`` for files, with ``quantities.py`` for numbers.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,10 @@ import itertools
 import math
 import numbers
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from dse.io import toml
 
 GIB = 2.0**30
 
@@ -19,15 +22,11 @@ _PREFIXES = [
     (1e-9, "n"), (1e-12, "p"),
 ]  # fmt: skip
 
+#: Table of units, how they are read and written.
+UNITS = toml.table(Path(__file__).with_name("units.toml"))
+
 #: SI units without a prefix → factor to the written units, and their name.
-DISPLAY_UNITS = {
-    "K": (1.0, "K"), "USD": (1.0, "USD"), "m": (1e3, "mm"), "m^2": (1e6, "mm²"), "1/m^2": (1e-12, "M/mm²"),
-    "B/m^2": (1e-12, "MB/mm²"), "B/s/m": (1e-12, "GB/s/mm"), "kg/J": (3.6e9, "g/kWh"), "USD/J": (3.6e6, "USD/kWh"),
-    "kg/m^2": (0.1, "g/cm²"), "J/m^2": (1e-4 / 3.6e6, "kWh/cm²"), "USD/m^2": (1e-6, "USD/mm²"),
-    "USD/(B/s)": (1e9, "USD/(GB/s)"), "USD/B": (1e9, "USD/GB"), "kg/B": (1e12, "g/GB"),
-    "1/s": (365.25 * 86400, "/year"), "USD/W": (1.0, "USD/W"), "kg/W": (1.0, "kg/W"),
-    "1/s/USD": (1e6, "/s per million USD"),
-}  # fmt: skip
+DISPLAY_UNITS: dict[str, tuple[float, str]] = {units: (row[0], row[1]) for units, row in UNITS["display"].items()}
 
 #: Rates of counts, written out below a million, since "12.3 k tokens/s" reads badly.
 _COUNT_RATES = ("tokens/s", "requests/s")

@@ -1,7 +1,14 @@
 """Launch lines: command lines of tools for a design, and designs from such lines.
 
-:func:`launch` returns the line of a design for a tool, with the values that the tool has no option for;
-:func:`settings` returns the values of a design that a line states. Which mappings a tool runs: :mod:`dse.tools.runs`.
+It answers how Megatron-LM, vLLM and other tools are started for a design (:func:`launch`), what design a line, a
+configuration or a manifest starts (:func:`settings`, :func:`read_arguments`), and which mappings a tool runs
+(:mod:`dse.tools.runs`).
+
+It knows the options of tools at one version each: rows of ``tables/TOOL.toml`` (option, leaf, unit, default, values),
+which writing and reading share, and rules in Python for what follows from several leaves. A new option of a leaf is one
+row.
+
+Start with a table, then :mod:`dse.tools.rows`, which makes rules of it, and :mod:`dse.tools.options`, what a rule is.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ from dse.doors import Study
 from dse.equations import ScalarFunction
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.tools import documents, files, measuring
-from dse.tools.fleets import benchmark_lines, router
+from dse.tools.measuring import benchmark_lines, router
 from dse.tools.megatron import MEGATRON_BRIDGE, MEGATRON_LM, NEMO, SHARD_OPTIONS
 from dse.tools.options import (
     ALL_WEIGHTS,
@@ -174,10 +181,8 @@ def _plain_values(path: str) -> tuple[float | None, float | None]:
 
     None where there is none.
     """
-    metadata = all_leaves()[path]
-    return (PLAIN_MAPPING | PLAIN_EXPERTS | _NEUTRAL_WITHOUT_RECORD).get(path, metadata.get("default")), metadata.get(
-        "absent"
-    )
+    metadata, defaults = all_leaves()[path], PLAIN_MAPPING | PLAIN_EXPERTS | _NEUTRAL_WITHOUT_RECORD
+    return defaults.get(path, metadata.get("default")), metadata.get("absent")
 
 
 def _leaf_values(design: Design) -> dict[str, float]:
@@ -354,23 +359,18 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
             "arguments", f"{len(options):,} options", f"at most {_MOST_OPTIONS:,}", "give one command line"
         )
     lookup = None if within is None else _lookup(within, _leaf_values(within))
-    values_by_path = _read_options(target, options, lookup)
-    share_options = [
-        rule.name for rule in target.rules if isinstance(rule, ByteDependentOption) and rule.name in options
-    ]
-    design_dependent = tuple(share_options) if within is None else ()
+    values_by_path, read = _read_options(target, options, lookup), functools.partial(_read_options, target, leaf=lookup)
+    share_options = [rule.name for rule in target.rules if isinstance(rule, ByteDependentOption)]
+    design_dependent = tuple(name for name in share_options if name in options and within is None)
     notes = (
         *(remark(options) for remark in target.remarks),
         *(f"{name} is left out: {_NEEDS_BYTES}" for name in design_dependent),
     )
+    without = {name: {other: text for other, text in options.items() if other != name} for name in options}
     ineffective = [
         name
-        for name in options
-        if name not in design_dependent
-        and _read_options(
-            target, {other_name: text for other_name, text in options.items() if other_name != name}, lookup, False
-        )
-        == values_by_path
+        for name, others in without.items()
+        if name not in design_dependent and read(others, strict=False) == values_by_path
     ]
     if len(ineffective) == len(options):
         raise InputError(
@@ -387,10 +387,9 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
         for name, leaf_name in leaf_names.items()
         if name not in choice_options and _is_of_mapping(leaf_name) and leaf_path(leaf_name) not in values_by_path
     }
-    remarks, default_values = tuple(filter(None, notes)), _read_options(target, {}, lookup, False)
-    presets = (
-        default_values if file_documents and not SHARD_OPTIONS & options.keys() else {}
-    )  # of a file say what it does not
+    remarks, default_values = tuple(filter(None, notes)), read({}, strict=False)
+    is_preset = file_documents and not SHARD_OPTIONS & options.keys()  # what a file does not say
+    presets = default_values if is_preset else {}
     values = {short_name(path): value for path, value in values_by_path.items() if presets.get(path) != value}
     unread = tuple(
         name
@@ -398,7 +397,7 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
         if name not in (*strange, *_PYTHON_OPTIONS)
         and not name.isupper()  # shell variables
         and not any(name in note for note in remarks)
-        and _read_options(target, {name: options[name]}, lookup, False) == default_values
+        and read({name: options[name]}, strict=False) == default_values
     )
     return ArgumentValues(values, strange, design_dependent, remarks, unread)
 

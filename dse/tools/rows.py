@@ -77,16 +77,10 @@ def read_tool(
             rules += map(inherited, row["inherit"])
         else:
             rules.append(code[row["code"]] if "code" in row else _row_rule(**row))
-    roles = {role: _writer(text) for role, text in document.get("roles", {}).items()}
-    return Tool(
-        **{"roles": roles} | fields,
-        name=name,
-        rules=tuple(rules),
-        show=_line_writer(document),
-        **{key: document[key] for key in ("study", "version", "source")},
-        **{key: document[key] for key in ("aliases", "dashes", "texts") if key in document},
-        **{key: tuple(document[key]) for key in ("vendors", "entries") if key in document},
-    )
+    values: dict[str, Any] = {key: value for key, value in document.items() if key in Tool._fields}
+    values |= {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+    values["roles"] = {role: _writer(text) for role, text in document.get("roles", {}).items()}
+    return Tool(**values | {"name": name, "rules": tuple(rules), "show": _line_writer(document)} | fields)
 
 
 def _row_rule(
@@ -106,7 +100,8 @@ def _row_rule(
         code_pairs = rows if key == "values" else ((codes, text) for text, codes in rows)
         fields[key] = tuple((_codes(paths, str(codes)), pairs_of(text)) for codes, text in code_pairs)
     kind = next((kind for key, kind in _KINDS.items() if key in fields), CaseOption)
-    return kind(**{key: float(value) if type(value) is int else value for key, value in fields.items()})
+    arguments: dict[str, Any] = {key: float(value) if type(value) is int else value for key, value in fields.items()}
+    return kind(**arguments)
 
 
 _KINDS: dict[str, type[CaseOption]] = {"values": ChoiceOption, "option": NumberOption, "switch": SwitchOption}

@@ -82,7 +82,9 @@ def test_wheel_holds_the_catalogue(tmp_path, installed):
     assert {f"dse/{name}" for name in in_checkout} <= set(names)
     assets = ROOT / "dse" / "lab" / "page" / "assets"
     assert {p.relative_to(ROOT).as_posix() for p in assets.iterdir()} <= set(names)
-    assert {"dse/measured/rules.toml", "dse/lab/fits/parameters.toml"} <= set(names)
+    tables = {path.relative_to(ROOT).as_posix() for path in (ROOT / "dse").rglob("*.toml")}
+    assert {"dse/measured/rules.toml", "dse/tools/tables/vllm.toml", "dse/lab/fits/parameters.toml"} <= tables
+    assert tables <= set(names)
     assert not [name for name in names if not name.startswith(("dse/", "llm_dse-"))]
     code = """
 import dse

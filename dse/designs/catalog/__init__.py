@@ -1,5 +1,9 @@
 """The catalogue: from names to values by path, with sources, and to the records of ``dse.types``.
 
+It answers what a name stands for, what a file states and where from, and which stack a design gets that names none. It
+knows what files may hold (``schema.toml``, with the leaves of the types), units (``units.py``), what files leave out
+(``defaults.py``) and the keys of Hugging Face's configurations (``huggingface.toml``). Start with ``lookup.py``.
+
 ``hw_catalog/`` has one TOML file per entry; the file's stem is its slug. Names match slugs and aliases by their letters
 and digits. A folder of the same layout, given as ``folder`` or in the environment variable ``DSE_CATALOG``, is searched
 first. Any fault of a name or of a requested file is an :class:`dse.errors.InputError`; faulty files of a user that no

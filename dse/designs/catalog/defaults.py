@@ -7,21 +7,12 @@ import dataclasses
 from dse import types
 from dse.designs.catalog.entries import Entry, file_entry, reference
 from dse.designs.catalog.load import Folder, display_path
-from dse.designs.catalog.schema import AT_REST
+from dse.designs.catalog.schema import AT_REST, ROWS
 from dse.designs.catalog.value import Sourced
 from dse.errors import InputError
 from dse.types import SHARED_KERNEL_LEAVES
 from dse.types.paths import leaves
 
-_FLAGS = (
-    "gated",
-    "tied_embeddings",
-    "learned_positions",
-    "rotary",
-    "relative_positions",
-    "dropout",
-    "local_layers",
-)
 _TOKENS_PER_STEP = 4194304  # of a workload that states no global batch
 
 
@@ -59,7 +50,7 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
     """
     value_of = entry.value
     heads, sequence = value_of("n_heads"), value_of("seq_len")
-    defaults = {flag: _default(0.0, "1", "off unless stated") for flag in _FLAGS} | {
+    defaults = {flag: _default(0.0, "1", "off unless stated") for flag in ROWS["workload"]["off"]["fields"]} | {
         "n_kv_heads": _default(heads, "1", "n_heads"),
         "head_dim": _default(value_of("hidden") / heads, "1", "hidden / n_heads"),
         "window": _default(sequence, "1", "seq_len"),
@@ -79,13 +70,7 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
 
 def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
     """Raise InputError where a part of a model is larger than what it is a part of."""
-    for field, limit_field in (
-        ("experts.top_k", "experts.n_experts"),
-        ("experts.first_dense", "n_layers"),
-        ("experts.group_limit", "experts.n_groups"),
-        ("latent.rope_dim", "head_dim"),
-        *((f"recurrent.{kind}_layers", "n_layers") for kind in ("attention", "recurrent", "ffn")),
-    ):
+    for field, limit_field in ROWS["workload"]["parts"].items():
         limit = values[limit_field].value if limit_field in values else 1.0
         if field in values and values[field].value > limit:
             raise InputError(

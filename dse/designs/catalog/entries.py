@@ -15,23 +15,8 @@ from dse.designs.catalog.load import FOLDERS, Folder, display_path, file_of, fin
 from dse.designs.catalog.value import Sourced
 from dse.errors import unknown_name
 
-#: Kind → fields that name an entry of another kind.
-REFERENCES = {
-    "accelerator": {
-        "kernels.family": "kernels", "node.scale_up": "network", "node.scale_out": "network",
-        "node.software": "software", "node.engine": "software",
-        "chip.architecture": "architecture", "chip.node": "node", "chip.base_node": "node", "chip.memory": "memory",
-        "made.node": "node", "made.base_node": "node",
-    },
-    "kernels": {
-        "family": "kernels", "node.scale_up": "network", "node.scale_out": "network", "node.software": "software",
-        "node.engine": "software",
-    },
-    "system": {
-        "accelerator": "accelerator", "scale_up": "network", "scale_out": "network", "software": "software",
-        "engine": "software",
-    },
-}  # fmt: skip
+#: Kind → fields that name an entry → its kind.
+REFERENCES = {kind: rows["references"] for kind, rows in schema.ROWS.items() if "references" in rows}
 
 #: In place of a network's name: no network.
 NO_NETWORK = "none"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from dse import types
+from dse.designs.catalog import schema
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import NO_NETWORK, Entry, reference
 from dse.designs.catalog.load import Folder, display_path
@@ -23,28 +24,7 @@ Values = dict[str, Any]
 
 #: Kind → record of its entries.
 RECORDS: dict[str, type] = {
-    "workload": types.Workload,
-    "system": types.System,
-    "accelerator": types.Accelerator,
-    "network": types.Network,
-    "software": types.Software,
-    "node": types.LogicNode,
-    "memory": types.MemoryTechnology,
-    "cost": types.Fab,
-}
-
-#: Table of an entry's file → optional record of its workload, or network.
-_OF_WORKLOAD: dict[str, type] = {
-    "experts": types.Experts,
-    "latent": types.Latent,
-    "recurrent": types.Recurrent,
-    "sparse": types.Sparse,
-}
-_OF_NETWORK: dict[str, type] = {
-    "volumes": types.Volumes,
-    "pods": types.Pods,
-    "links": types.Links,
-    "package": types.Package,
+    kind: getattr(types, rows["record"]) for kind, rows in schema.ROWS.items() if "record" in rows
 }
 
 #: Kernels file with the collectives of all networks and typical values of facilities.
@@ -73,7 +53,12 @@ def values_of(entry: Entry, kind: str, folder: Folder = None, fine: bool = False
     Returns:
         Path within the record → SI value.
     """
-    return _FILLERS.get(kind, _record_values)(entry, folder, fine)
+    return _FILLERS[kind](entry, folder, fine) if kind in _FILLERS else leaf_values(entry, RECORDS[entry.kind])
+
+
+def device_of(system: Entry, folder: Folder = None) -> Entry:
+    """Return the accelerator of a system, which may be an accelerator itself."""
+    return system if system.kind == "accelerator" else load(*reference(system, "accelerator", folder), folder)
 
 
 def no_network() -> Values:
@@ -82,17 +67,17 @@ def no_network() -> Values:
     return zeros | dict.fromkeys(("bandwidth", "domain", "efficiency", "ramp"), 1.0)
 
 
-def _record_values(entry: Entry, folder: Folder, fine: bool) -> Values:
-    """Return path → SI value of the leaves of an entry's own record."""
-    return _leaf_values(entry, RECORDS[entry.kind])
-
-
-def _leaf_values(entry: Entry, record: type, default: float | None = None) -> Values:
+def leaf_values(entry: Entry, record: type, table: str = "", default: float | None = None) -> Values:
     """Return path → SI value of the leaves of a record from the fields of an entry.
 
-    ``default`` is for those without a value and without a default of their own; None leaves them out.
+    Args:
+        entry: the entry.
+        record: class of the record.
+        table: prefix of its fields, with a dot.
+        default: of leaves without a value and without a default of their own; None leaves them out.
     """
-    values = {path: entry.value(path, metadata.get("default", default)) for path, metadata in leaves(record).items()}
+    defaults = {path: metadata.get("default", default) for path, metadata in leaves(record).items()}
+    values = {path: entry.value(table + path, value) for path, value in defaults.items()}
     return {path: value for path, value in values.items() if value is not None}
 
 
@@ -104,17 +89,18 @@ def _optional_values(entry: Entry, record: type, path: str) -> Values:
     """
     if not any(entry.value(f"{path}.{name}") is not None for name in leaves(record)):
         return {}
-    metadata_by_field = {f"{path}.{name}": metadata for name, metadata in leaves(record).items()}
-    values = {name: entry.value(name, metadata.get("default")) for name, metadata in metadata_by_field.items()}
-    missing = [name for name, value in values.items() if value is None and "default" not in metadata_by_field[name]]
-    if missing:
-        raise InputError(f"{display_path(entry.path)}: {missing[0]}", "nothing", "all or none", "add the field")
-    return {name: value for name, value in values.items() if value is not None}
+    values = leaf_values(entry, record, f"{path}.")
+    for name, metadata in leaves(record).items():
+        if name not in values and "default" not in metadata:
+            raise InputError(f"{display_path(entry.path)}: {path}.{name}", "nothing", "all or none", "add the field")
+    return with_prefix(path, values)
 
 
-def _optional_records(entry: Entry, records: Mapping[str, type]) -> Values:
-    """Return path → SI value of the optional records of an entry; ``records``: table of its file → record."""
-    return functools.reduce(operator.or_, (_optional_values(entry, record, path) for path, record in records.items()))
+def _optional_records(entry: Entry) -> Values:
+    """Return path → SI value of the optional records of an entry's kind."""
+    records = schema.ROWS[entry.kind]["optional"].items()
+    values = (_optional_values(entry, getattr(types, name), path) for path, name in records)
+    return functools.reduce(operator.or_, values)
 
 
 def _accelerator(entry: Entry, folder: Folder, fine: bool) -> Values:
@@ -123,9 +109,8 @@ def _accelerator(entry: Entry, folder: Folder, fine: bool) -> Values:
     Missing precisions have rate 0, and so do generated values. A generated chip has the dies of its file. The memory is
     what the runtime leaves of it (``usable``), where the file says so.
     """
-    values = _leaf_values(entry, types.Accelerator, default=0.0) | _optional_values(
-        entry, types.EfficiencySteps, "kernels.steps"
-    )
+    values = leaf_values(entry, types.Accelerator, default=0.0)
+    values |= _optional_values(entry, types.EfficiencySteps, "kernels.steps")
     values["memory.capacity"] = entry.value("memory.usable", values["memory.capacity"])
     if entry.value("chip.node") is not None:
         values |= with_prefix("chip", _chip(entry, folder)) | with_prefix("made", manufacture_values(entry, folder))
@@ -135,42 +120,16 @@ def _accelerator(entry: Entry, folder: Folder, fine: bool) -> Values:
 
 def _workload(entry: Entry, folder: Folder, fine: bool) -> Values:
     """Return path → SI value of a model with the optional records of its file."""
-    return _leaf_values(entry, types.Workload) | _optional_records(entry, _OF_WORKLOAD)
+    return leaf_values(entry, types.Workload) | _optional_records(entry)
 
 
 def _software(entry: Entry, folder: Folder, fine: bool) -> Values:
     """Return path → SI value of a stack, with the leaves of an engine for one that serves."""
-    return scaled_by_level(entry, _leaf_values(entry, types.Software) | _optional_values(entry, types.Engine, "engine"))
+    return scaled_by_level(entry, leaf_values(entry, types.Software) | _optional_values(entry, types.Engine, "engine"))
 
 
-#: Leaves of a stack that its ``level`` multiplies: slow-downs over isolated kernels, and times. Attention takes that of
-#: products with it.
-LEVEL_SCALED = frozenset(
-    (
-        "matrix_slowdown",
-        "elementwise_slowdown",
-        "communication_slowdown",
-        "host_time",
-        "small_kernel_time",
-        "step_overhead",
-        *(f"experts.{name}" for name in ("expert_kernel_time", "expert_time", "expert_host_time")),
-        *(
-            f"engine.{name}"
-            for name in (
-                "kernel_slowdown",
-                "layer_time",
-                "expert_layer_time",
-                "cast_layer_time",
-                "latent_layer_time",
-                "host_step_time",
-                "sequence_time",
-                "rank_time",
-                "request_time",
-                "small_message_time",
-            )
-        ),
-    ),
-)
+#: Leaves of a stack that its ``level`` multiplies.
+LEVEL_SCALED = frozenset(schema.ROWS["level"]["scaled"])
 
 
 def scaled_by_level(entry: Entry, values: Values, prefix: str = "") -> Values:
@@ -181,11 +140,7 @@ def scaled_by_level(entry: Entry, values: Values, prefix: str = "") -> Values:
 
 def _chip(entry: Entry, folder: Folder) -> Values:
     """Return path → SI value of a chip; the base die has the node of the compute dies by default."""
-    values = {
-        path: entry.value(f"chip.{path}", metadata.get("default"))
-        for path, metadata in leaves(types.Chip).items()
-        if "." not in path
-    }
+    values = {path: value for path, value in leaf_values(entry, types.Chip, "chip.").items() if "." not in path}
     base = entry.value("chip.base_node", entry.value("chip.node"))
     for field, name in {"node": None, "base_node": base, "memory": None}.items():
         values |= with_prefix(field, _referenced_values(entry, f"chip.{field}", folder, name=name))
@@ -197,16 +152,14 @@ def _network(entry: Entry, folder: Folder, fine: bool) -> Values:
 
     With ``fine`` those of its isolated collectives (``alone``) too, from its file or else from that of all networks.
     """
-    values = _leaf_values(entry, types.Network, default=0.0)
-    values |= _optional_records(entry, _OF_NETWORK)
+    values = leaf_values(entry, types.Network, default=0.0)
+    values |= _optional_records(entry)
     if fine:
         isolated_values = {path: entry.value(f"alone.{path}") for path in leaves(types.Network)}
         values |= {path: value for path, value in isolated_values.items() if value is not None}
         library = load("kernels", _LIBRARY, folder)
-        kernel_defaults = {
-            f"alone.{path}": metadata.get("default") for path, metadata in leaves(types.CollectiveKernels).items()
-        }
-        values |= {path: entry.value(path, library.value(path, default)) for path, default in kernel_defaults.items()}
+        kernels = with_prefix("alone", leaf_values(library, types.CollectiveKernels, "alone."))
+        values |= {path: entry.value(path, value) for path, value in kernels.items()}
     return values
 
 
@@ -225,7 +178,7 @@ def _system(entry: Entry, folder: Folder, fine: bool) -> Values:
             "a network",
             f"the links of {entry.slug} are not in the catalogue: name another system",
         )
-    device = entry if is_accelerator else load(*reference(entry, "accelerator", folder), folder)
+    device = device_of(entry, folder)
     values = with_prefix("accelerator", _accelerator(device, folder, fine))
     for level in ("scale_up", "scale_out"):
         network_values = _referenced_values(entry, prefix + level, folder, fine)
@@ -285,25 +238,19 @@ def manufacture_values(device: Entry, folder: Folder = None) -> Values:
 
     Dies are those of its file only where a process is stated.
     """
-    values = {
-        path: device.value(f"made.{path}", metadata["default"])
-        for path, metadata in leaves(types.Manufacture).items()
-        if "." not in path
-    }
+    values = {path: value for path, value in leaf_values(device, types.Manufacture, "made.").items() if "." not in path}
     process_name = device.value("made.node")
     fields = {"price": "price"} | ({"chiplets": "compute_dies", "logic_area": "die_area"} if process_name else {})
     field_values = {
         path: device.value(f"made.{path}", device.value(field, values[path])) for path, field in fields.items()
     }
-    nodes = {"process": "made.node", "base_process": "made.base_node"}
-    processes = {
-        f"{record}.{path}": load(*reference(device, field, folder), folder).value(path, metadata["default"])
-        if device.value(field) is not None
-        else metadata["default"]
-        for record, field in nodes.items()
-        for path, metadata in leaves(types.Process).items()
-    }
-    return values | field_values | processes
+    values |= field_values
+    for record, field in {"process": "made.node", "base_process": "made.base_node"}.items():
+        process = {path: metadata["default"] for path, metadata in leaves(types.Process).items()}
+        if device.value(field) is not None:
+            process |= leaf_values(load(*reference(device, field, folder), folder), types.Process)
+        values |= with_prefix(record, process)
+    return values
 
 
 def _referenced_values(entry: Entry, field: str, folder: Folder, fine: bool = False, name: str | None = None) -> Values:

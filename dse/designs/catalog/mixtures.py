@@ -291,12 +291,12 @@ def _delta(config: Config, layers: int, where: str) -> HybridFields:
     layer_counts = {"attention_layers": attends, "recurrent_layers": layers - attends, "ffn_layers": layers}
     gates = heads * state["state_value_dim"] + 2 * heads  # of the output, decay and learning rate
     last = {"state_gates": gates, "convolution": convolution, "output_gate": True}
-    return {"n_layers": layers} | _recurrent(layer_counts | state | last)
+    return {"n_layers": layers} | _recurrent(layer_counts, state, last)
 
 
-def _recurrent(values: Mapping[str, int | float | bool | str]) -> HybridFields:
+def _recurrent(*parts: Mapping[str, int | float | bool | str]) -> HybridFields:
     """Return dotted field → value of layers with a state."""
-    return {f"recurrent.{field}": value for field, value in values.items()}
+    return {f"recurrent.{field}": value for values in parts for field, value in values.items()}
 
 
 def _mamba(config: Config, layers: int, where: str) -> HybridFields:
@@ -321,6 +321,6 @@ def _mamba(config: Config, layers: int, where: str) -> HybridFields:
     }
     gates = heads * state["state_value_dim"] + heads  # of the output, steps
     state_bytes = "4 B" if config.get("mamba_ssm_cache_dtype", "float32") == "float32" else "2 B"
-    last = {"state_gates": gates, "convolution": convolution, "state_bytes": state_bytes}
+    last: HybridFields = {"state_gates": gates, "convolution": convolution, "state_bytes": state_bytes}
     # A mixture of experts is in every block here: blocks of one part are joined.
-    return {"n_layers": counts["moe"] or layers} | _recurrent(layer_counts | state | last)
+    return {"n_layers": counts["moe"] or layers} | _recurrent(layer_counts, state, last)

@@ -18,7 +18,8 @@ from dse.errors import InputError, unknown_name
 from dse.io import toml
 from dse.types import NOT_NEGATIVE, Bounds, paths
 
-_ROWS = toml.table(Path(__file__).with_suffix(".toml"))
+#: Name of a table → its rows.
+ROWS = toml.table(Path(__file__).with_suffix(".toml"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +65,7 @@ class ChoiceField:
 @functools.cache
 def table(name: str) -> TableField:
     """Return a table of files of the catalogue, by its name in ``schema.toml``: a kind, or a table in one."""
-    row = _ROWS[name]
+    row = ROWS[name]
     fields: dict[str, Parser | TableField] = functools.reduce(operator.or_, (_fields(**part) for part in row["fields"]))
     needs = [
         *row.get("needs", ()),
@@ -114,7 +115,7 @@ def _leaf_field(long_name: str, units: str, bounds: Bounds, default: Any = None,
 
 def _number_field(units: str, bounds: str = "NOT_NEGATIVE") -> Parser:
     """Return the parser of a number of a unit within bounds, by their name in ``dse.types`` or in ``schema.toml``."""
-    row = _ROWS["bounds"].get(bounds)
+    row = ROWS["bounds"].get(bounds)
     return NumberField(units, getattr(types, bounds) if row is None else Bounds(**row))
 
 
@@ -199,7 +200,7 @@ def read(kind: str, data: Mapping[str, Any], file: str) -> dict[str, Sourced]:
     Raises:
         InputError: for the first thing that is wrong; a misspelt key before the one that it leaves missing.
     """
-    header = ("source", "confidence", "name", "aliases", "note", *_ROWS[kind].get("header", ()))
+    header = ("source", "confidence", "name", "aliases", "note", *ROWS[kind].get("header", ()))
     _check_keys(data, table(kind), file, "", header)
     _check_header(data, file)
     return _values(data, table(kind), file, "", data["source"], data["confidence"])

@@ -22,9 +22,9 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import Entry, file_entry, reference
 from dse.designs.catalog.faults import faults, readable_names
+from dse.designs.catalog.filling import device_of
 from dse.designs.catalog.load import Folder, cached_value, catalog_root, display_path, find, plain, stamps
 from dse.designs.catalog.lookup import entry
 from dse.errors import unknown_name
@@ -99,7 +99,7 @@ def default_software(
     ('megatron-bridge-blackwell-ultra', 'torchtitan')
     """
     system = entry("system", system_name, where, folder)
-    device = system if system.kind == "accelerator" else load(*reference(system, "accelerator", folder), folder)
+    device = device_of(system, folder)
     fields = {"node.": device} if system is device else {"": system, "node.": device}
     stack = _named_stack(fields, "engine" if serving else "software", tool, folder)
     if stack:

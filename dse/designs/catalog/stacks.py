@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dse import types
-from dse.designs.catalog.defaults import load
-from dse.designs.catalog.entries import reference
-from dse.designs.catalog.filling import Values, manufacture_values, scaled_by_level
+from dse.designs.catalog.filling import Values, device_of, leaf_values, manufacture_values, scaled_by_level
 from dse.designs.catalog.load import Folder, plain
 from dse.designs.catalog.lookup import entry
 from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
@@ -49,14 +47,7 @@ def expert_kernels(name: str, where: str = "software", folder: Folder = None) ->
     True
     """
     stack_entry = entry("software", name, where, folder)
-    values = {
-        path: stack_entry.value(f"experts.{path}", metadata["default"])
-        for path, metadata in leaves(types.ExpertKernels).items()
-    }
-    present_values = {
-        path: value for path, value in values.items() if value is not None
-    }  # an absent leaf has no column
-    return scaled_by_level(stack_entry, present_values, "experts.")
+    return scaled_by_level(stack_entry, leaf_values(stack_entry, types.ExpertKernels, "experts."), "experts.")
 
 
 def expert_options(name: str, where: str = "software", folder: Folder = None) -> Values:
@@ -128,13 +119,7 @@ def serving_defaults(name: str, where: str = "software", folder: Folder = None) 
     0.0
     """
     stack_entry = entry("software", name, where, folder)
-    if not stack_entry.states("engine"):
-        return {}
-    values = {
-        path: stack_entry.value(f"serving.{path}", metadata["default"])
-        for path, metadata in leaves(types.Serving).items()
-    }
-    return {path: value for path, value in values.items() if value is not None}
+    return leaf_values(stack_entry, types.Serving, "serving.") if stack_entry.states("engine") else {}
 
 
 def manufacture(name: str, where: str = "system", folder: Folder = None) -> Values:
@@ -151,12 +136,7 @@ def manufacture(name: str, where: str = "system", folder: Folder = None) -> Valu
     >>> manufacture("h100")["price"], manufacture("selene")["chiplets"]
     (28000.0, 1.0)
     """
-    system_entry = entry("system", name, where, folder)
-    return manufacture_values(
-        system_entry
-        if system_entry.kind == "accelerator"
-        else load(*reference(system_entry, "accelerator", folder), folder)
-    )
+    return manufacture_values(device_of(entry("system", name, where, folder), folder))
 
 
 def vendor_mismatch(stack: str, system: str, folder: Folder = None) -> tuple[str, tuple[str, ...]] | None:
@@ -179,12 +159,7 @@ def vendor_mismatch(stack: str, system: str, folder: Folder = None) -> tuple[str
     ... )
     (('AMD', ('NVIDIA',)), None, None)
     """
-    system_entry = entry("system", system, folder=folder)
-    device = (
-        system_entry
-        if system_entry.kind == "accelerator"
-        else load(*reference(system_entry, "accelerator", folder), folder)
-    )
+    device = device_of(entry("system", system, folder=folder), folder)
     vendor, vendors = device.value("vendor"), entry("software", stack, folder=folder).value("vendors", ())
     if not vendor or not vendors or plain(vendor) in map(plain, vendors):
         return None

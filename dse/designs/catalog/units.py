@@ -6,7 +6,7 @@ A small grammar of numbers and units reads them::
     factor   = number | unit [("^" | "**") ["-"] digit] | "(" quantity ")"
 
 Nothing is evaluated, and only units have powers, of one digit: no text takes long. A test holds the numbers to pint's.
-SI and binary prefixes differ: 1 GB is 1e9 bytes, 1 GiB is 2^30. What messages suggest stands in ``units.toml``.
+SI and binary prefixes differ: 1 GB is 1e9 bytes, 1 GiB is 2^30. The units stand in ``dse/io/units.toml``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ import math
 import re
 from collections.abc import Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from dse.errors import InputError, nearest
-from dse.io import toml
+from dse.io import quantities
 
 _PLAIN = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = rf"[-+]?{_PLAIN}"
@@ -35,20 +34,8 @@ _STEPS = {"": 0, "m": 1, "u": 2, "µ": 2, "n": 3, "p": 4, "f": 5, "a": 6}
 _SMALL = {prefix: Decimal(10) ** (-3 * i) for prefix, i in _STEPS.items()}
 _PREFIXES = {"c": Decimal("1e-2")} | _LARGE | _BINARY | _SMALL
 
-#: Base units, and the others in terms of them: a factor and exponents.
+#: Base units; all others are stated in terms of them.
 _BASE = ("s", "m", "V", "K", "J", "B", "FLOP", "USD", "g")
-_DERIVED: dict[str, tuple[str, dict[str, int]]] = {
-    "min": ("60", {"s": 1}), "h": ("3600", {"s": 1}), "day": ("86400", {"s": 1}), "year": ("31557600", {"s": 1}),
-    "Hz": ("1", {"s": -1}), "W": ("1", {"J": 1, "s": -1}), "Wh": ("3600", {"J": 1}), "bit": ("0.125", {"B": 1}),
-    "OP": ("1", {"FLOP": 1}), "%": ("0.01", {}),
-}  # fmt: skip
-
-#: Whole words in place of symbols.
-_WORDS = {
-    "second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h", "days": "day",
-    "years": "year", "hertz": "Hz", "meter": "m", "volt": "V", "kelvin": "K", "joule": "J", "joules": "J", "watt": "W",
-    "watts": "W", "bits": "bit", "byte": "B", "bytes": "B", "operation": "FLOP", "dollar": "USD", "percent": "%",
-}  # fmt: skip
 
 #: Longest text that is read; what a quantity takes is far shorter.
 _MAX_CHARACTERS = 100
@@ -187,26 +174,20 @@ def _factor(text: str, token: re.Match[str]) -> tuple[_Amount, int]:
 
 def _unit(name: str) -> _Amount:
     """Return the amount of one unit with its prefix; ValueError for an unknown unit."""
-    name = _WORDS.get(name, name)
+    name = quantities.UNITS["words"].get(name, name)
     for prefix, factor in _PREFIXES.items():
         symbol = name.removeprefix(prefix)
         if not name.startswith(prefix) or (prefix and symbol in ("min", "day", "year", "%")):
             continue
         if symbol in _BASE:
             return _Amount(factor, {symbol: 1})
-        if symbol in _DERIVED:
-            number, exponents = _DERIVED[symbol]
-            return _Amount(factor * Decimal(number), exponents)
+        if symbol in quantities.UNITS["derived"]:
+            derived = _whole(quantities.UNITS["derived"][symbol])
+            return derived._replace(number=factor * derived.number)
     raise ValueError(name)
 
 
 # --- units of results -------------------------------------------------------------------------------------
-
-#: Units of results that are written otherwise than as the product of their base units.
-_UNIT_SYMBOLS = {
-    "1": {}, "s-1": {"s": -1}, "W": {"J": 1, "s": -1}, "1/s/USD": {"s": -1, "USD": -1},
-    "USD/W": {"USD": 1, "J": -1, "s": 1}, "USD/(B/s)": {"USD": 1, "B": -1, "s": 1},
-}  # fmt: skip
 
 
 def dimension(units: str) -> Dimension:
@@ -237,7 +218,7 @@ def unit_text(dimension: Dimension) -> str:
     >>> [unit_text(dimension(units)) for units in ("J / s", "USD", "kg * USD", "1 / USD", "s^2")]
     ['W', 'USD', 'kg*USD', '1/USD', 's^2']
     """
-    for name, exponents in _UNIT_SYMBOLS.items():
+    for name, exponents in quantities.UNITS["symbols"].items():
         if dimension == exponents:
             return name
     powers = [("kg" if name == "g" else name, dimension[name]) for name in reversed(_BASE) if name in dimension]
@@ -255,17 +236,13 @@ def _power(name: str, exponent: int) -> str:
 # --- errors -----------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _table() -> dict[str, Any]:
-    """Return the table of usual units."""
-    return toml.table(Path(__file__).with_name("units.toml"))
-
-
 def usual_units() -> dict[str, list[str]]:
     """Return SI units → the units, with and without prefixes, in which they are usually written."""
-    prefixes = {name: ["", *values] if name != "binary" else values for name, values in _table()["prefixes"].items()}
+    prefixes = {
+        name: ["", *values] if name != "binary" else values for name, values in quantities.UNITS["prefixes"].items()
+    }
     symbols_by_units = {}
-    for units, row in _table()["usual"].items():
+    for units, row in quantities.UNITS["usual"].items():
         row_prefixes = itertools.chain(*(prefixes[name] for name in row.get("prefixes", ["large"])))
         symbols = itertools.product(dict.fromkeys(row_prefixes), row.get("symbols", []))
         symbols_by_units[units] = list(dict.fromkeys(symbol.replace("#", prefix) for prefix, symbol in symbols))
@@ -274,7 +251,7 @@ def usual_units() -> dict[str, list[str]]:
 
 def _examples(units: str) -> str:
     """Return the text of what is allowed in given units, with an example."""
-    usual = _table()["usual"].get(units, {}).get("example")
+    usual = quantities.UNITS["usual"].get(units, {}).get("example")
     return "a plain number" if units == "1" else f"a number in {units}" + (f", such as {usual}" if usual else "")
 
 
@@ -287,9 +264,6 @@ def _wrong_dimension(text: str, units: str, where: str) -> InputError:
     )
 
 
-#: Letters that people write behind plain numbers → the power of ten that they mean.
-_THOUSANDS = {"k": 3, "K": 3, "M": 6, "B": 9, "G": 9, "bn": 9, "T": 12}
-
 #: Powers of ten whose letter stands for a power of two as well.
 _BINARY_TOO = {3: 2**10, 6: 2**20}
 
@@ -297,7 +271,7 @@ _BINARY_TOO = {3: 2**10, 6: 2**20}
 def _not_a_number(text: str, where: str) -> InputError:
     """Return the error for a text that is no plain number, where no unit is due."""
     match = re.fullmatch(rf"\s*({_NUMBER})\s*([A-Za-z]+)\s*", text)
-    if match and (power := _THOUSANDS.get(match[2])):
+    if match and (power := quantities.UNITS["thousands"].get(match[2])):
         fix = _power_fix(match[1], power)
     elif text.strip().lower() in ("yes", "no", "on", "off", "true", "false"):
         fix = "write 1 or 0, or for a switch true or false"

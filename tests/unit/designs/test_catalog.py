@@ -18,7 +18,7 @@ from calibration.kernel_parameters import HIGHEST_THRESHOLD
 from calibration.power import CHIPS
 from dse import types
 from dse.designs import catalog, records
-from dse.designs.catalog import filling, units
+from dse.designs.catalog import schema, units
 from dse.errors import InputError, Notice
 from tests.oracles.units import by_pint
 
@@ -675,6 +675,6 @@ def test_a_letter_for_thousands_may_be_of_two_kinds(text, fix):
 def test_every_optional_record_has_a_table():
     """Records of a model's shape and of a network that files may have, by the fields that hold them."""
     shape = {path.removeprefix("workload.") for path in (records.EXPERTS, *records.OF_SHAPE)}
-    assert shape == set(filling._OF_WORKLOAD)
+    assert shape == set(schema.ROWS["workload"]["optional"])
     optional = {field.name for field in dataclasses.fields(types.Network) if field.default is None}
-    assert optional - {"alone"} == set(filling._OF_NETWORK)
+    assert optional - {"alone"} == set(schema.ROWS["network"]["optional"])

@@ -373,7 +373,15 @@ def test_odd_values_are_read_or_refused(slug, tmp_path):
     """What is read is a file of the catalogue that dse can use."""
     found, file = KNOWN[slug][0], tmp_path / "workloads" / "made.toml"
     file.parent.mkdir()
-    for key in {*found, *huggingface.TABLE["foreign"], "moe_layers", "use_mtp", "topk_method", "n_group", "mlp_only_layers"}:
+    for key in {
+        *found,
+        *huggingface.TABLE["foreign"],
+        "moe_layers",
+        "use_mtp",
+        "topk_method",
+        "n_group",
+        "mlp_only_layers",
+    }:
         for odd in ODD:
             try:
                 text = huggingface.as_toml(found | {key: odd}, "made")
