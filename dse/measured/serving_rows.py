@@ -46,9 +46,9 @@ _MLPERF_WEIGHTS = 0.62
 _DRAFTS, _ACCEPTANCE = 3.0, 0.63
 
 #: Options of training, which serving has none of.
-_UNUSED_OPTIONS = dict.fromkeys(("cp", "micro_batch", "virtual_stages", "recompute_share"), 1.0) | dict.fromkeys(
-    ("recompute", "sequence_parallel", "zero_stage", "overlap_dp", "overlap_tp", "placement"), 0.0
-)
+_UNUSED_OPTIONS: dict[str, Any] = dict.fromkeys(
+    ("cp", "micro_batch", "virtual_stages", "recompute_share"), 1.0
+) | dict.fromkeys(("recompute", "sequence_parallel", "zero_stage", "overlap_dp", "overlap_tp", "placement"), 0.0)
 
 
 def has_energy(row: Row) -> bool:

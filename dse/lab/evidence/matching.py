@@ -203,7 +203,7 @@ def _match_kind(
         return _match_message(kind, index_by_key, classes)
     direction = "backward" if _BACKWARD.search(kind.name) else "forward"
     product = _product_of(kind.dims) if kind.label != COPY_CLASS else None
-    if product in index_by_key:
+    if product and product in index_by_key:
         return index_by_key[product], BY_SHAPE
     keys: list[tuple[Any, ...]] = [("copy",)] if kind.label == COPY_CLASS else []
     if kind.label == _ATTENTION:

@@ -40,7 +40,7 @@ from dse.measured.profiles.run import (
 from dse.tools import read_arguments
 
 #: Signature of the lines of a tool's log and the reader of all its lines, by the first line that is of one of them.
-LOGS: dict[str, tuple[str, Callable[[Iterable[str]], list[MeasuredRun]]]] = {
+LOGS: dict[str, tuple[str | re.Pattern[str], Callable[[Iterable[str]], list[MeasuredRun]]]] = {
     name: (log_format.signature, log_format.read) for name, log_format in LOG_FORMATS.items()
 } | {
     "nccl-tests": (collectives.SIGNATURE, collectives.read),
