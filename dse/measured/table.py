@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 from dse.errors import InputError
 from dse.io import inputs, toml
 
-T, Key, Result = TypeVar("T"), TypeVar("Key"), TypeVar("Result")
+T = TypeVar("T")
+Key = TypeVar("Key")
+Result = TypeVar("Result")
 
 #: Rows of a table.
 _MAX_ROWS = 1_000_000

@@ -14,7 +14,7 @@ import bisect
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dse.errors import InputError
 from dse.io import outputs
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 _VARINT, _LENGTH = 0, 2
 
+#: Value of a field (:func:`field`).
+FieldValue: TypeAlias = int | str | bytes | tuple[int, ...]
+
 
 def varint(value: int) -> bytes:
     """Encode a nonnegative integer in groups of seven bits, the lowest first.
@@ -56,7 +59,7 @@ def varint(value: int) -> bytes:
     return bytes((*encoded, value))
 
 
-def field(number: int, value: int | str | bytes | tuple[int, ...]) -> bytes:
+def field(number: int, value: FieldValue) -> bytes:
     """Encode a field of a message.
 
     Args:
@@ -106,15 +109,10 @@ class ChakraNode(NamedTuple):
 
     def body(self) -> bytes:
         """Encode the node without what differs between ranks."""
-        values = (
-            (1, self.node_id),
-            (2, self.name),
-            (3, self.kind),
-            (5, self.dependencies),
-            (6, self.start),
-            (7, self.duration),
-        )
-        return b"".join(field(*value) for value in (*values, *((10, attribute) for attribute in self.attributes)))
+        fields: dict[int, FieldValue] = {1: self.node_id, 2: self.name, 3: self.kind, 5: self.dependencies}
+        fields |= {6: self.start, 7: self.duration}
+        encoded = [field(number, value) for number, value in fields.items()]
+        return b"".join([*encoded, *(field(10, attribute) for attribute in self.attributes)])
 
 
 def write(step: ScheduledStep, design: Design, description: str, output: Path, force: bool = False) -> tuple[int, int]:
