@@ -1,8 +1,14 @@
-"""Measured configurations as designs: read a table, complete open values of its rows, predict, compare.
+"""Measured tables against the model: how far predictions are from measurements, and why a row is left out.
 
-``read_cases`` returns the configurations of a CSV file of any kind, ``predict_cases`` completes and evaluates them in
-one batch, ``compare`` compares them with what was measured, ``profiles`` reads rows from files of tools. A bad row
-raises nothing: it is skipped with a reason.
+A row becomes a case, a case a design or arguments of a formula, and that a prediction, an error and a line of a table.
+The room knows the kinds of tables (training steps, serving, kernels, energy, bills), their columns and figures
+(``kinds.toml``, ``columns.toml``), what sources mean and leave out (``rules.toml``), and how open values of a row are
+completed. A bad row raises nothing: it is skipped with a reason.
+
+Start at ``kinds.read_cases`` (rows → cases), ``kinds.predict_cases`` (cases → predictions, one batch a kind) and
+``comparison.compare`` (errors). A kind is a ``prediction.TableKind`` and a table of ``kinds.toml``. ``profiles`` reads
+rows from files of tools, ``kernels`` has the formulas of single kernels, ``uncertainty`` the spread of predictions,
+``decisions`` what follows from both.
 """
 
 from __future__ import annotations

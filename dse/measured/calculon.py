@@ -8,6 +8,7 @@ lists the rows that are left out, with reasons.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from dse.measured import rules
 from dse.measured.names import Lookup
@@ -46,7 +47,7 @@ def check_row(row: Row) -> None:
 
 def mapping(row: Row) -> Mapping:
     """Return Calculon's execution fields as a mapping; KeyError for an unknown recompute or datatype."""
-    degrees = {field: number(row, column) for field, column in KIND_ROWS["calculon"]["mapping"].items()}
+    degrees: dict[str, Any] = {field: number(row, column) for field, column in KIND_ROWS["calculon"]["mapping"].items()}
     return Mapping(
         **degrees,
         cp=1.0,

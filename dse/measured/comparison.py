@@ -234,18 +234,28 @@ def _add_baselines(comparisons: list[Comparison]) -> list[Comparison]:
 
     The MFU for steps; for serving the figure over bytes by bandwidth, of each metric.
     """
-    shares = {id(c): share for c in comparisons if (share := _share_of_limit(c)) is not None}
+    limits = {
+        id(c): serving.bytes_over_bandwidth(c.prediction.chosen, c.metric)
+        for c in comparisons
+        if c.skip is None and c.metric in serving.METRICS and study_of(c.prediction) is SERVING
+    }
+    shares = {
+        id(c): c.measured / limits[id(c)] if id(c) in limits else _measured_mfu(c)
+        for c in comparisons
+        if id(c) in limits or is_timed(c)
+    }
     shares_by_group: dict[tuple[str, str], list[float]] = {}
     for c in comparisons:
         if id(c) in shares:
             shares_by_group.setdefault(_baseline_group(c), []).append(shares[id(c)])
     medians = {group: float(np.median(values)) for group, values in shares_by_group.items()}
-    return [
-        dataclasses.replace(c, baseline=c.measured * _figure_ratio(c, medians[_baseline_group(c)] / shares[id(c)]))
-        if id(c) in shares
-        else c
-        for c in comparisons
-    ]
+
+    def baseline(c: Comparison) -> float:
+        """Return the figure at the median share of its group."""
+        median = medians[_baseline_group(c)]
+        return limits[id(c)] * median if id(c) in limits else c.measured * _figure_ratio(c, median / shares[id(c)])
+
+    return [dataclasses.replace(c, baseline=baseline(c)) if id(c) in shares else c for c in comparisons]
 
 
 def _baseline_group(comparison: Comparison) -> tuple[str, str]:
@@ -253,15 +263,10 @@ def _baseline_group(comparison: Comparison) -> tuple[str, str]:
     return comparison.source, "" if is_timed(comparison) else comparison.metric
 
 
-def _share_of_limit(comparison: Comparison) -> float | None:
-    """Return the MFU of a measured step, or a figure of serving over bytes by bandwidth; None for other figures."""
-    if is_timed(comparison):
-        prediction = comparison.prediction
-        return prediction.metrics["model_flops"] / (step_time(comparison) * peak_rate(prediction.chosen))
-    is_of_serving = comparison.skip is None and study_of(comparison.prediction) is SERVING
-    if not is_of_serving or comparison.metric not in serving.METRICS:
-        return None
-    return comparison.measured / serving.bytes_over_bandwidth(comparison.prediction.chosen, comparison.metric)
+def _measured_mfu(comparison: Comparison) -> float:
+    """Return the MFU of the measured step time, as a fraction."""
+    prediction = comparison.prediction
+    return prediction.metrics["model_flops"] / (step_time(comparison) * peak_rate(prediction.chosen))
 
 
 def is_timed(comparison: Comparison) -> bool:

@@ -22,7 +22,7 @@ from dse.measured import calculon, pods
 from dse.measured.cells import Cells
 from dse.measured.mappings import mappings
 from dse.measured.names import NEAREST, Lookup, accelerator_of
-from dse.measured.table import DEVICE_COLUMNS, Case, Skip, joined_remarks
+from dse.measured.table import DEVICE_COLUMNS, KIND_ROWS, Case, Skip, joined_remarks
 from dse.types import Adapters, Attention, Design, ExpertKernels, Mapping, Packing, Scalar, Software, System, Workload
 
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
@@ -170,24 +170,14 @@ def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
     return dataclasses.replace(kernels, expert_host_time=0.0) if cells.convention("drops_tokens") else kernels
 
 
-#: Required values of a row: reason to skip it → columns, one of which must be filled.
-_REQUIRED = (
-    ("no number of devices stated", ("n_gpus", "n_devices")),
-    ("no device stated", (*DEVICE_COLUMNS, "system")),
-    ("no global batch stated", ("global_batch",)),
-    ("no sequence length stated", ("seq_len",)),
-    ("unknown shape", ("model", "workload", "layers_used", "layers", "n_layers")),
-)
-
-
 def _skip_incomplete_row(cells: Cells) -> None:
     """Raise Skip for a row without required values, all of which one reason names."""
-    missing = [(reason, columns) for reason, columns in _REQUIRED if not cells.text(*columns)]
+    missing = [row for row in KIND_ROWS["steps"]["needed"] if not cells.text(*row["columns"])]
     if len(missing) == 1:
-        reason = missing[0][0]
+        reason = missing[0]["reason"]
         raise Skip(reason, "no model named" if reason == "unknown shape" else "")
     if missing:
-        raise Skip("several needed columns are empty", ", ".join(columns[0] for _, columns in missing))
+        raise Skip("several needed columns are empty", ", ".join(row["columns"][0] for row in missing))
 
 
 def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
@@ -242,16 +232,9 @@ def _round_batch(cells: Cells, workload: Workload, n_devices: float) -> Workload
     return dataclasses.replace(workload, global_batch=cells.complete("global_batch", rounded_batch))
 
 
-_SIZE_COLUMNS = {
-    "n_layers": ("layers_used", "layers", "n_layers"), "hidden": ("hidden",), "n_heads": ("heads", "n_heads"),
-    "n_kv_heads": ("kv_heads", "n_kv_heads"), "head_dim": ("head_dim",), "ffn_hidden": ("ffn", "ffn_hidden"),
-    "vocab": ("vocab",), "seq_len": ("seq_len",), "global_batch": ("global_batch",),
-}  # fmt: skip
-
-
 def _model_sizes(cells: Cells, catalog_model: Workload | None, lookup: Lookup) -> dict[str, Any]:
     """Return field of the workload → size, from the row's columns, else from the catalogue's model; Skip if unknown."""
-    sizes: dict[str, Any] = {name: cells.count(*columns) for name, columns in _SIZE_COLUMNS.items()}
+    sizes: dict[str, Any] = {name: cells.count(*columns) for name, columns in KIND_ROWS["steps"]["sizes"].items()}
     has_same_heads = catalog_model is not None and all(
         sizes[name] in (None, getattr(catalog_model, name)) for name in ("hidden", "n_heads", "n_kv_heads")
     )

@@ -12,7 +12,7 @@ from dse.measured import chiplets, energy, kernels, serving, steps
 from dse.measured.filling import fill_rows
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, TableKind
-from dse.measured.table import WIDE_COLUMNS, Case, Skip, raise_skip, read_table
+from dse.measured.table import WIDE_COLUMNS, Case, Skip, in_batches, raise_skip, read_table
 
 #: Name → kind; the first one whose columns match reads a table, training steps where none do.
 KINDS = {kind.name: kind for kind in (kernels.KIND, energy.KIND, serving.KIND, chiplets.KIND, steps.KIND)}
@@ -83,16 +83,18 @@ def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None, study: St
     ('megatron-2021', 1.0)
     """
     lookup = lookup or Lookup()
-    configurations = [_configuration(case, lookup) for case in cases]
-    outcome_by_case: dict[int, Any] = {}
-    for kind in KINDS.values():
-        indices = [
-            i for i, case in enumerate(cases) if case.kind == kind.name and not isinstance(configurations[i], Skip)
-        ]
-        if indices:
-            outcomes = kind.predict([(cases[i], configurations[i]) for i in indices], study or kind.study)
-            outcome_by_case |= zip(indices, outcomes, strict=True)
-    return [_prediction(case, outcome_by_case.get(i, configurations[i])) for i, case in enumerate(cases)]
+
+    def outcomes(
+        kind_name: str, configurations: list[tuple[Case, Any]]
+    ) -> Sequence[Prediction | dict[str, float] | Skip]:
+        """Return what a kind predicts of its configurations; skips as they are."""
+        if not kind_name:
+            return [skip for _, skip in configurations]
+        return KINDS[kind_name].predict(configurations, study or KINDS[kind_name].study)
+
+    configurations = [(case, _configuration(case, lookup)) for case in cases]
+    results = in_batches(configurations, lambda pair: "" if isinstance(pair[1], Skip) else pair[0].kind, outcomes)
+    return [_prediction(case, result) for case, result in zip(cases, results, strict=True)]
 
 
 def _configuration(case: Case, lookup: Lookup) -> Any:

@@ -103,7 +103,16 @@ def group_by_structure(designs: Sequence[Design]) -> Iterator[tuple[list[int], D
     for index, design in enumerate(designs):
         indices_by_structure.setdefault(tree_structure(design), []).append(index)
     for indices in indices_by_structure.values():
-        yield indices, tree_map(lambda *leaves: np.array(leaves, np.float32), *(designs[i] for i in indices))
+        yield indices, stack_designs([designs[i] for i in indices])
+
+
+def stack_designs(designs: Sequence[Design]) -> Design:
+    """Return designs of one structure as a batch, whose leaves are arrays [designs].
+
+    Args:
+        designs: of plain numbers, with the same optional records.
+    """
+    return tree_map(lambda *leaves: np.array(leaves, np.float32), *designs)
 
 
 def evaluate_batch(stack: Design, study: Study = TRAINING) -> Any:

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dse.doors import SERVING
 from dse.equations import ScalarFunction
 from dse.io import quantity
-from dse.measured.prediction import group_by_structure
-from dse.measured.table import Measurement, Skip
+from dse.measured.prediction import stack_designs
+from dse.measured.table import Measurement, Skip, in_batches
 from dse.model.serving.least import LatencyBounds, latency_bounds
 from dse.types import Design
+from dse.types.trees import Structure, tree_structure
 
 #: Reason to skip such a figure.
 REFUSED = "beats a perfect roofline"
@@ -33,13 +34,13 @@ _bound_function = ScalarFunction(lambda design: (latency_bounds(design), None), 
 
 def batch_latency_bounds(designs: Sequence[Design]) -> list[LatencyBounds]:
     """Return the lower bounds of latencies, s, of every design, in order."""
-    bound_by_design: dict[int, LatencyBounds] = {}
-    for indices, stack in group_by_structure(designs):
-        bound_arrays = _bound_function.batch_values(len(indices), stack)
-        bound_by_design |= {
-            i: LatencyBounds(*(float(values[n]) for values in bound_arrays)) for n, i in enumerate(indices)
-        }
-    return [bound_by_design[i] for i in range(len(designs))]
+    return in_batches(designs, tree_structure, _batch_bounds)
+
+
+def _batch_bounds(_: Structure, designs: Sequence[Design]) -> list[LatencyBounds]:
+    """Return the lower bounds of designs of one structure."""
+    bound_arrays = _bound_function.batch_values(len(designs), stack_designs(designs))
+    return [LatencyBounds(*map(float, bounds)) for bounds in zip(*bound_arrays, strict=True)]
 
 
 def refuse_implausible(figures: Sequence[Measurement], design: Design, bound: LatencyBounds) -> Iterator[Measurement]:

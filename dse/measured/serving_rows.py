@@ -31,7 +31,6 @@ from dse.types import (
     Requests,
     Serving,
     Software,
-    Workload,
 )
 from dse.types.choices import WEIGHTS_ALONE
 from dse.types.paths import build
@@ -46,9 +45,9 @@ _MLPERF_WEIGHTS = 0.62
 _DRAFTS, _ACCEPTANCE = 3.0, 0.63
 
 #: Options of training, which serving has none of.
-_UNUSED_OPTIONS = dict.fromkeys(("cp", "micro_batch", "virtual_stages", "recompute_share"), 1.0) | dict.fromkeys(
-    ("recompute", "sequence_parallel", "zero_stage", "overlap_dp", "overlap_tp", "placement"), 0.0
-)
+_UNUSED_OPTIONS: dict[str, Any] = dict.fromkeys(
+    ("cp", "micro_batch", "virtual_stages", "recompute_share"), 1.0
+) | dict.fromkeys(("recompute", "sequence_parallel", "zero_stage", "overlap_dp", "overlap_tp", "placement"), 0.0)
 
 
 def has_energy(row: Row) -> bool:
@@ -86,8 +85,10 @@ def complete_row(row: Row, lookup: Lookup, has_equal_row: bool | None = None) ->
     is_4_bit = expert_bytes > 0.0 or precision == Precision.fp4
     is_8_bit = precision in (Precision.fp8, Precision.fp8_block) and bool(cells.convention("cache"))
     row_settings = {"cache_bytes": 1.0 if is_4_bit or is_8_bit else 2.0}
-    if row.source.startswith("InferenceX"):
-        row_settings |= _inferencex_settings(cells, workload)
+    if admission_steps := cells.convention("admission_steps"):
+        row_settings["admission_steps"] = float(admission_steps)
+    if cells.convention("chunk"):  # one prompt mixed into decode steps
+        row_settings["chunk"] = (cells.number("isl") or 1.0) + (cells.number("batch", "concurrency") or 1.0)
     if has_equal_row is False:
         drafts = cells.number("drafts", least=0.0)
         drafts = cells.complete("drafts", _DRAFTS) if drafts is None else drafts
@@ -157,24 +158,6 @@ def _settings(cells: Cells, runtime_share: float) -> dict[str, float]:
 def client_slowdown(row: Row) -> float:
     """Return the time of a request outside the engine over that of a client on a host of its own, 1 by default."""
     return float(row.get("client_slowdown") or rules.source_value(row, "stated", "client_slowdown") or 1.0)
-
-
-def _inferencex_settings(cells: Cells, workload: Workload) -> dict[str, float]:
-    """Return field → value of engine settings of InferenceX (its recipes, from memory), {} for the engine's defaults.
-
-    On B200 vLLM has an 8-bit cache for Llama-3-70B, and SGLang for DeepSeek's models: in 16 bits, 64 requests of the
-    former on a device, and 256 of the latter on eight, would not fit, and none of them waited. For DeepSeek
-    TensorRT-LLM mixes one prompt into decode steps; SGLang takes 82 % of the memory and admits requests every 10 steps,
-    of 16 requests and more every 30.
-    """
-    batch, framework = cells.number("batch", "concurrency") or 1.0, cells.text("framework")
-    is_8_bit = cells.text("gpu").startswith("B200") and cells.text("precision") == "fp8"
-    cache_format = {"cache_bytes": 1.0} if is_8_bit else {}
-    if workload.latent is None:
-        return cache_format if framework.startswith("vllm") and workload.experts is None else {}
-    if framework.startswith("sglang"):
-        return cache_format | {"memory_share": 0.82, "admission_steps": 30.0 if batch >= 16.0 else 10.0}
-    return {"chunk": (cells.number("isl") or 1.0) + batch} if framework.startswith("trtllm") else {}
 
 
 def _system(cells: Cells, lookup: Lookup) -> Any:

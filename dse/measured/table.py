@@ -9,7 +9,7 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,8 @@ from dse.errors import InputError
 from dse.io import inputs, toml
 
 T = TypeVar("T")
+Key = TypeVar("Key")
+Result = TypeVar("Result")
 
 #: Rows of a table.
 _MAX_ROWS = 1_000_000
@@ -36,6 +38,28 @@ class Skip(Exception):  # noqa: N818 - an outcome of a row, not an error
 def joined_remarks(*remarks: str) -> str:
     """Return remarks as one text, without empty ones."""
     return "; ".join(filter(None, remarks))
+
+
+def in_batches(
+    items: Sequence[T], key: Callable[[T], Key], evaluate: Callable[[Key, list[T]], Iterable[Result]]
+) -> list[Result]:
+    """Return the result of each item, in order, where items with equal keys are evaluated together.
+
+    Args:
+        items: in any order of keys.
+        key: item → key of its batch.
+        evaluate: key and items of a batch → their results, in order.
+
+    >>> in_batches([3, 1, 4], lambda number: number % 2, lambda key, batch: [max(batch)] * len(batch))
+    [3, 3, 4]
+    """
+    indices_by_key: dict[Key, list[int]] = {}
+    for index, item in enumerate(items):
+        indices_by_key.setdefault(key(item), []).append(index)
+    results: dict[int, Result] = {}
+    for batch_key, indices in indices_by_key.items():
+        results |= zip(indices, evaluate(batch_key, [items[index] for index in indices]), strict=True)
+    return [results[index] for index in range(len(items))]
 
 
 def raise_skip(outcome: T | Skip) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,27 +89,28 @@ def _events(explanation: GapExplanation) -> Iterator[dict[str, Any]]:
 def _measured_events(rank: RankParts, process: int) -> Iterator[dict[str, Any]]:
     """Yield the kernels of a trace as events under the names of the operators that they were matched to."""
     trace, matched = rank.trace, rank.matched
-    for kind, index, *times in zip(
+    for kind, index, stream, *times in zip(
         trace.kind_index, matched.class_index, trace.stream, trace.start, trace.end, strict=True
     ):
         kernel_name = trace.kinds[kind].name
         if index >= 0:
             kernel_class = matched.classes[index]
-            yield _event(kernel_class.name, kernel_class.family, process, *times, {"kernel": kernel_name})
+            yield _event(kernel_class.name, kernel_class.family, process, stream, times, {"kernel": kernel_name})
         else:
-            yield _event(kernel_name, "not matched", process, *times, {"matched": False})
+            yield _event(kernel_name, "not matched", process, stream, times, {"matched": False})
 
 
 def _predicted_events(expected: DeviceStep, process: int) -> Iterator[dict[str, Any]]:
     """Yield the kernels of a predicted step as events of a process."""
     for kernel in expected.kernels:
         args = {"pass": kernel.pass_name, "micro_batch": kernel.micro_batch}
-        yield _event(kernel.label, kernel.family, process, kernel.stream, kernel.start, kernel.end, args)
+        yield _event(kernel.label, kernel.family, process, kernel.stream, (kernel.start, kernel.end), args)
 
 
 def _event(
-    name: str, family: str, process: int, stream: int, start: float, end: float, args: dict[str, Any]
+    name: str, family: str, process: int, stream: int, times: Sequence[float], args: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return a kernel as a complete event of a Chrome trace, in µs; ``start`` and ``end`` in s."""
-    times_us = tuple(round(float(seconds) * MICROSECONDS, 3) for seconds in (start, end - start))
+    """Return a kernel as a complete event of a Chrome trace, in µs; ``times``: start and end in s."""
+    start, end = map(float, times)
+    times_us = round(start * MICROSECONDS, 3), round((end - start) * MICROSECONDS, 3)
     return chrome_trace.span(name, family, (process, int(stream)), times_us, args)

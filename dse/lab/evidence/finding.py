@@ -59,13 +59,8 @@ class CauseSearch:
         self.ranks = other_ranks or state.ranks
         self.ratios = self._family_ratios(self.ranks)
         self.steady = {name: steady_ratio(self.ranks, name) for name in self.ratios}
-        self.base = self._base(
-            [
-                self.steady[name]
-                for name, (_, weight) in self.ratios.items()
-                if weight > _MIN_WEIGHT and name != "optimizer"
-            ]
-        )
+        weighty = [name for name, (_, weight) in self.ratios.items() if weight > _MIN_WEIGHT and name != "optimizer"]
+        self.base = self._base([self.steady[name] for name in weighty])
 
     def causes(self) -> list[Cause]:
         """Return all causes in order of the search, with the base and last the rest; their seconds sum to the gap."""
@@ -81,9 +76,10 @@ class CauseSearch:
         """Return the least of some ratios, within 1 ± ``MAX_BASE_DEVIATION``; 1 for none."""
         return min(max(min(ratios, default=1.0), 1.0 - MAX_BASE_DEVIATION), 1.0 + MAX_BASE_DEVIATION)
 
-    def _stands_out(self, seconds: float) -> bool:
-        """Return True where seconds are more than ``MIN_STEP_SHARE`` of the measured step."""
-        return seconds > MIN_STEP_SHARE * self.step_seconds
+    def _cause(self, kind: str, name: str, saved: SavedTime, evidence: str) -> Cause:
+        """Return a cause worth what a step saves without it, named where that stands out of the measured step."""
+        seconds = self.state.cause_seconds(saved)
+        return Cause(kind, name, seconds, evidence, bool(seconds > MIN_STEP_SHARE * self.step_seconds))
 
     # Ranks
 
@@ -130,79 +126,54 @@ class CauseSearch:
             for i, other in enumerate(self.state.ranks)
             if i != self.slow_rank
         ]
-        seconds = self.state.cause_seconds(saved)
         other_ranks = f"{len(waiting)} other rank{'s' * (len(waiting) != 1)}"
         text = (
             f"kernels of rank {rank.trace.rank} take {_percent(self.slow_factor)} longer than those of {other_ranks}, "
             f"which wait up to {_ms(max(waiting))} in messages"
         )
-        return [Cause("rank", f"rank {rank.trace.rank} is slow", seconds, text, self._stands_out(seconds))]
+        return [self._cause("rank", f"rank {rank.trace.rank} is slow", saved, text)]
 
     # Kernels
 
     def _kernels(self) -> list[Cause]:
         """Return causes of slow kernels: a lower clock if it explains products and attention, one per other family."""
         factors = {name: ratio / self.base for name, (ratio, _) in self.ratios.items()}
-        causes: list[Cause] = []
-        compute_bound = [
-            name for name in ("matrix", "attention") if name in factors and self.ratios[name][1] > _MIN_WEIGHT
-        ]
-        steady_factors = {name: self.steady[name] / self.base for name in factors}
-        if self._is_clock(steady_factors, compute_bound):
-            factor = sum(steady_factors[family] * self.ratios[family][1] for family in compute_bound) / sum(
-                self.ratios[family][1] for family in compute_bound
-            )
-            seconds = self.state.cause_seconds(
-                self._saved_by_families({name: steady_factors[name] for name in compute_bound})
-            )
+        steady = {name: self.steady[name] / self.base for name in factors}
+        bound = [name for name in ("matrix", "attention") if name in factors and self.ratios[name][1] > _MIN_WEIGHT]
+        clocks = []
+        if self._is_clock(steady, bound):
+            weights = [self.ratios[name][1] for name in bound]
+            factor = float(np.average([steady[name] for name in bound], weights=weights))
             text = (
-                f"{' and '.join(_FAMILY_NAMES[family] for family in compute_bound)} take {_percent(factor)} "
-                f"longer alike, kernels bound by memory {_percent(steady_factors['elementwise'])}"
+                f"{' and '.join(_FAMILY_NAMES[name] for name in bound)} take {_percent(factor)} longer alike, "
+                f"kernels bound by memory {_percent(steady['elementwise'])}"
             )
-            causes.append(
-                Cause(
-                    "clock",
-                    f"clock about {100.0 * (1.0 - 1.0 / factor):.0f} % lower",
-                    seconds,
-                    text,
-                    self._stands_out(seconds),
-                )
+            name = f"clock about {100.0 * (1.0 - 1.0 / factor):.0f} % lower"
+            saved = self._saved_by_families({family: steady[family] for family in bound})
+            clocks = [self._cause("clock", name, saved, text)]
+            factors = {name: factor for name, factor in factors.items() if name not in bound}
+        slow_kernels = [
+            self._cause(
+                "kernels",
+                f"{_FAMILY_NAMES[name]} slower than the catalogue",
+                self._saved_by_families({name: factor}),
+                f"{_percent(factor)} longer than predicted: {self._worst(name)}",
             )
-            factors = {name: factor for name, factor in factors.items() if name not in compute_bound}
-        for name, factor in factors.items():
-            seconds = self.state.cause_seconds(self._saved_by_families({name: factor}))
-            stands_out = factor > MIN_KERNEL_FACTOR and self._stands_out(seconds)
-            if not stands_out:
-                continue
-            causes.append(
-                Cause(
-                    "kernels",
-                    f"{_FAMILY_NAMES[name]} slower than the catalogue",
-                    seconds,
-                    f"{_percent(factor)} longer than predicted: {self._worst(name)}",
-                    True,
-                )
-            )
-        return causes
+            for name, factor in factors.items()
+            if factor > MIN_KERNEL_FACTOR
+        ]
+        return clocks + [cause for cause in slow_kernels if cause.named]
 
     def _is_clock(self, factors: Mapping[str, float], compute_bound: Sequence[str]) -> bool:
         """Return True where compute-bound families are slower alike and those bound by memory hardly.
 
         ``factors``: family → its time over that of all kernels alike.
         """
-        if (
-            len(compute_bound) < 2
-            or "elementwise" not in factors
-            or min(factors[name] for name in compute_bound) < MIN_KERNEL_FACTOR
-        ):
+        least, most = (pick((factors[name] for name in compute_bound), default=1.0) for pick in (min, max))
+        if len(compute_bound) < 2 or "elementwise" not in factors or least < MIN_KERNEL_FACTOR:
             return False
-        min_factor, max_factor = (
-            min(factors[name] for name in compute_bound),
-            max(factors[name] for name in compute_bound),
-        )
-        return max_factor / min_factor - 1.0 < _MAX_CLOCK_DIFFERENCE and factors[
-            "elementwise"
-        ] - 1.0 < _MAX_MEMORY_BOUND_SHARE * (min_factor - 1.0)
+        is_alike = most / least - 1.0 < _MAX_CLOCK_DIFFERENCE
+        return is_alike and factors["elementwise"] - 1.0 < _MAX_MEMORY_BOUND_SHARE * (least - 1.0)
 
     def _saved_by_families(self, factors: Mapping[str, float]) -> SavedTime:
         """Return what a step saves where kernels of each family are shorter by its factor (family → factor)."""
@@ -281,9 +252,9 @@ class CauseSearch:
         saved = self._saved_by_shares(_repeated_shares)
         messages = self.state.stage_means(repeated_by_stage)
         passes = {stage: seconds + messages.get(stage, 0.0) for stage, seconds in saved.passes.items()}
-        seconds = self.state.cause_seconds(saved._replace(passes=passes))
         text = f"{100.0 * share:.0f} % of the time of forward kernels is of more of them than the mapping asks for"
-        return [Cause("recompute", "recompute that was not asked for", seconds, text, self._stands_out(seconds))]
+        saved = saved._replace(passes=passes)
+        return [self._cause("recompute", "recompute that was not asked for", saved, text)]
 
     def _launch_gap_seconds(self, rank: RankParts) -> float:
         """Return the seconds a step of short gaps between kernels beyond those predicted."""
@@ -298,14 +269,17 @@ class CauseSearch:
         """Return a cause per network whose messages are slower than predicted, as far as it stands out."""
         levels = self._level_ratios()
         base = self._base([*levels.values()]) if len(levels) > 1 else 1.0
-        causes = []
-        for level, ratio in levels.items():
-            seconds = self.state.cause_seconds(self._saved_by_link(level, base, ratio / base))
-            stands_out = ratio / base > MIN_LINK_FACTOR and self._stands_out(seconds)
-            if stands_out:
-                text = f"{self._messages_of(level)} take {ratio:.2f} times as long as predicted"
-                causes.append(Cause("link", f"{level} links slower than predicted", seconds, text, True))
-        return causes
+        causes = [
+            self._cause(
+                "link",
+                f"{level} links slower than predicted",
+                self._saved_by_link(level, base, ratio / base),
+                f"{self._messages_of(level)} take {ratio:.2f} times as long as predicted",
+            )
+            for level, ratio in levels.items()
+            if ratio / base > MIN_LINK_FACTOR
+        ]
+        return [cause for cause in causes if cause.named]
 
     def _level_ratios(self) -> dict[str, float]:
         """Return network → time of its messages on the wire over the predicted one."""
@@ -369,14 +343,13 @@ class CauseSearch:
         saved = SavedTime({stage: max(max(stage_gaps), 0.0) for stage, stage_gaps in gaps.items()}, everywhere=False)
         if max(saved.passes.values()) < 1e-4 * self.step_seconds:
             return []
-        seconds = self.state.cause_seconds(saved)
         worst_rank = max(self.state.ranks, key=lambda rank: rank.idle)
         predicted_idle = self.state.predicted[worst_rank.stage].idle
         text = (
             f"rank {worst_rank.trace.rank} runs no kernel for {_ms(worst_rank.idle)} a step, "
             f"{_ms(predicted_idle)} predicted{self._longest_gap(worst_rank)}"
         )
-        return [Cause("host", "the host lets the device wait", seconds, text, self._stands_out(seconds))]
+        return [self._cause("host", "the host lets the device wait", saved, text)]
 
     @staticmethod
     def _longest_gap(rank: RankParts) -> str:
@@ -411,12 +384,9 @@ class CauseSearch:
             f"stages wait {_ms(waiting)} for each other, {_ms(predicted_waits)} predicted{self._received_text()}, "
             "beyond what their passes explain"
         )
-        stands_out = self._stands_out(seconds)
-        return (
-            [Cause("order", "the bubble is larger than that of the schedule", seconds, text, stands_out)]
-            if stands_out
-            else []
-        )
+        is_long = seconds > MIN_STEP_SHARE * self.step_seconds
+        name = "the bubble is larger than that of the schedule"
+        return [Cause("order", name, seconds, text, True)] if is_long else []
 
     def _received_text(self) -> str:
         """Return a remark on messages from other stages where there are not as many as predicted, else ""."""
@@ -431,10 +401,9 @@ class CauseSearch:
 
     def _base_causes(self) -> list[Cause]:
         """Return one cause for what all kernels differ by."""
-        factors = dict.fromkeys(self.ratios, self.base)
-        seconds = self.state.cause_seconds(self._saved_by_families(factors))
+        saved = self._saved_by_families(dict.fromkeys(self.ratios, self.base))
         text = f"all families of kernels at {100.0 * (self.base - 1.0):+.1f} % of the catalogue"
-        return [Cause("base", "all kernels alike", seconds, text, False)]
+        return [self._cause("base", "all kernels alike", saved, text)._replace(named=False)]
 
 
 def _repeated_class_shares(matched: MatchedTrace) -> np.ndarray:

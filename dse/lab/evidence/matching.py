@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.lab.evidence.traces import MESSAGE_CLASS, KernelKind, RankTrace
-from dse.measured.profiles.kernels import COPY_CLASS
+from dse.measured.profiles.kernels import COPY_CLASS, KERNEL_NAMES, name_patterns
 from dse.types import Scope
 from dse.views.trace import FORWARD, RECOMPUTE, DeviceStep, TraceKernel
 
@@ -25,33 +25,12 @@ from dse.views.trace import FORWARD, RECOMPUTE, DeviceStep, TraceKernel
 BY_SHAPE, BY_NAME, BY_ORDER, BY_KIND, UNMATCHED = "shape", "name", "order", "kind", ""
 
 #: Sorts of element-wise kernels, by words of their names; the first that is found counts.
-SORTS = {
-    "optimizer": re.compile(r"adam|multi_tensor|optimizer|lamb", re.IGNORECASE),
-    "norm": re.compile(r"norm|cuComputeGradInput|cuComputePart", re.IGNORECASE),
-    "rotary": re.compile(r"rope|rotary", re.IGNORECASE),
-    "cross entropy": re.compile(r"entropy|nll|log_?softmax", re.IGNORECASE),
-    "softmax": re.compile(r"softmax", re.IGNORECASE),
-    "embedding": re.compile(r"embedding|index_?select|gather_?scatter", re.IGNORECASE),
-    "activation": re.compile(r"glu|silu|gelu|relu|activation|sigmoid", re.IGNORECASE),
-    "residual": re.compile(r"residual|add", re.IGNORECASE),
-    "dropout": re.compile(r"dropout", re.IGNORECASE),
-    "casts": re.compile(r"cast|quanti[sz]", re.IGNORECASE),
-    "small kernels": re.compile(r"copy|cat|fill|transpose|elementwise|vectorized|reduce|small", re.IGNORECASE),
-}
-
-#: Operators of the ledger whose names have none of these words.
-_SORT_OF = {"prediction_norms": "norm", "quantization": "casts", "embedding_dropout": "dropout"}
+SORTS = name_patterns("sorts")
 
 _BACKWARD = re.compile(r"bwd|backward|grad|dgrad|wgrad", re.IGNORECASE)
 
 #: Collective of NCCL or PyTorch → kind of message.
-_KINDS = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "allgather_base": "all_gather",
-    "allgather_into_tensor_coalesced": "all_gather", "reducescatter": "reduce_scatter",
-    "reduce_scatter": "reduce_scatter", "reduce_scatter_base": "reduce_scatter", "all_gather": "all_gather",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter", "all_to_all": "all_to_all", "all_to_allv": "all_to_all",
-    "alltoall_base": "all_to_all", "alltoall": "all_to_all", "send": "send", "recv": "recv", "sendrecv": "send",
-}  # fmt: skip
+_KINDS = {name: kind for kind, names in KERNEL_NAMES["messages"].items() for name in names}
 
 #: Bytes of a message over those predicted, within which they are the same.
 _BYTES = 1.1
@@ -171,9 +150,8 @@ def _product_key(batch: int, rows: int, columns: int, depth: int) -> tuple[Any, 
 
 def _sort(name: str) -> str:
     """Return the sort of an element-wise operator, or its name where no word of a sort is in it."""
-    if name in _SORT_OF:
-        return _SORT_OF[name]
-    return next((sort for sort, pattern in SORTS.items() if pattern.search(name)), name)
+    sorts = (sort for sort, pattern in SORTS.items() if pattern.search(name))
+    return KERNEL_NAMES["operator_sorts"].get(name) or next(sorts, name)
 
 
 def match(trace: RankTrace, device_step: DeviceStep) -> MatchedTrace:
@@ -203,7 +181,7 @@ def _match_kind(
         return _match_message(kind, index_by_key, classes)
     direction = "backward" if _BACKWARD.search(kind.name) else "forward"
     product = _product_of(kind.dims) if kind.label != COPY_CLASS else None
-    if product in index_by_key:
+    if product and product in index_by_key:
         return index_by_key[product], BY_SHAPE
     keys: list[tuple[Any, ...]] = [("copy",)] if kind.label == COPY_CLASS else []
     if kind.label == _ATTENTION:

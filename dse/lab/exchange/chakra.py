@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dse.errors import InputError
 from dse.io import outputs
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 _VARINT, _LENGTH = 0, 2
 
+#: Value of a field (:func:`field`).
+FieldValue: TypeAlias = int | str | bytes | tuple[int, ...]
+
 
 def varint(value: int) -> bytes:
     """Encode a nonnegative integer in groups of seven bits, the lowest first.
@@ -56,21 +59,25 @@ def varint(value: int) -> bytes:
     return bytes((*encoded, value))
 
 
-def integer(field: int, value: int) -> bytes:
-    """Encode a field of an integer, a bool or an enumeration, a negative one as its two's complement in 64 bits."""
-    return varint(field << 3 | _VARINT) + varint(value & 0xFFFFFFFFFFFFFFFF)
+def field(number: int, value: FieldValue) -> bytes:
+    """Encode a field of a message.
 
+    Args:
+        number: of the field.
+        value: an integer, bool or enumeration, a negative one as its two's complement in 64 bits; a text; an encoded
+            message; or nonnegative integers of a repeated field, for none as no bytes.
 
-def sized(field: int, content: bytes | str) -> bytes:
-    """Encode a field of bytes, of text, or of a message."""
-    data = content.encode() if isinstance(content, str) else content
-    return varint(field << 3 | _LENGTH) + varint(len(data)) + data
-
-
-def packed(field: int, values: Iterable[int]) -> bytes:
-    """Encode a repeated field of nonnegative integers, as no bytes for none."""
-    data = b"".join(map(varint, values))
-    return sized(field, data) if data else b""
+    >>> field(3, (1, 300)).hex(), field(2, "a").hex(), field(1, 1).hex(), field(3, ())
+    ('1a0301ac02', '120161', '0801', b'')
+    """
+    if isinstance(value, int):
+        return varint(number << 3 | _VARINT) + varint(value & 0xFFFFFFFFFFFFFFFF)
+    if isinstance(value, tuple):
+        value = b"".join(map(varint, value))
+        if not value:
+            return b""
+    data = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | _LENGTH) + varint(len(data)) + data
 
 
 #: Nodes of all ranks, about a hundred bytes each.
@@ -102,17 +109,10 @@ class ChakraNode(NamedTuple):
 
     def body(self) -> bytes:
         """Encode the node without what differs between ranks."""
-        return b"".join(
-            (
-                integer(1, self.node_id),
-                sized(2, self.name),
-                integer(3, self.kind),
-                packed(5, self.dependencies),
-                integer(6, self.start),
-                integer(7, self.duration),
-                *(sized(10, attribute) for attribute in self.attributes),
-            )
-        )
+        fields: dict[int, FieldValue] = {1: self.node_id, 2: self.name, 3: self.kind, 5: self.dependencies}
+        fields |= {6: self.start, 7: self.duration}
+        encoded = [field(number, value) for number, value in fields.items()]
+        return b"".join([*encoded, *(field(10, attribute) for attribute in self.attributes)])
 
 
 def write(step: ScheduledStep, design: Design, description: str, output: Path, force: bool = False) -> tuple[int, int]:
@@ -149,13 +149,13 @@ def _rank_messages(
     nodes: Sequence[tuple[ChakraNode, bytes]], place: RankPlace, groups: dict[tuple[int, ...], str], description: str
 ) -> Iterator[bytes]:
     """Yield the encoded messages of a rank's file, each after its length; new groups are added to ``groups``."""
-    head = sized(1, _VERSION) + sized(2, _attribute("note", MARK)) + sized(2, _attribute("design", description))
+    head = field(1, _VERSION) + field(2, _attribute("note", MARK)) + field(2, _attribute("design", description))
     yield varint(len(head)) + head
     ends: dict[tuple[int, MessageTarget | None], bytes] = {}
     for node, body in nodes:
         key = node.kind, node.target
         if key not in ends:
-            ends[key] = b"".join(sized(10, attribute) for attribute in _rank_attributes(node, place, groups))
+            ends[key] = b"".join(field(10, attribute) for attribute in _rank_attributes(node, place, groups))
         yield varint(len(body) + len(ends[key])) + body + ends[key]
 
 
@@ -349,9 +349,9 @@ def _bytes_of(message: MessageTimes) -> int:
 # Attributes
 
 
-def _attribute(name: str, value: int | str, field: int = _STRING) -> bytes:
-    """Encode an attribute, a text or a number; ``field``: number of the field of its type."""
-    return sized(1, name) + (sized(field, value) if isinstance(value, str) else integer(field, value))
+def _attribute(name: str, value: int | str, value_field: int = _STRING) -> bytes:
+    """Encode an attribute, a text or a number; ``value_field``: number of the field of its type."""
+    return field(1, name) + field(value_field, value)
 
 
 def write_chakra(request: TraceRequest) -> str:

@@ -15,6 +15,7 @@ from dse.designs import accelerator_of
 from dse.errors import InputError
 from dse.io import chrome_trace, counted
 from dse.io.chrome_trace import MICROSECONDS, span
+from dse.measured.profiles.kernels import KERNEL_NAMES
 from dse.types import Design, Scope
 from dse.views.trace import (
     FORWARD,
@@ -38,22 +39,8 @@ _HOST = (4000, 4000)
 #: Number of the step, the first that profilers keep after one of waiting and one of warm-up.
 _STEP = 2
 
-#: Names of NCCL's kernels, and of what PyTorch calls.
-_COLLECTIVES = {
-    "all_reduce": ("AllReduce_Sum", "allreduce"), "all_gather": ("AllGather", "_allgather_base"),
-    "reduce_scatter": ("ReduceScatter_Sum", "_reduce_scatter_base"), "all_to_all": ("SendRecv", "all_to_allv"),
-    "send": ("SendRecv", "send"),
-}  # fmt: skip
-
-#: Kernels of element-wise operators; others are named after the operator.
-_NAMES = {
-    "attention_norm": "rmsnorm", "ffn_norm": "rmsnorm", "final_norm": "rmsnorm", "prediction_norms": "rmsnorm",
-    "rotary": "fused_rope", "attention_residual": "bias_dropout_add", "ffn_residual": "bias_dropout_add",
-    "ffn_activation": "swiglu", "cross_entropy": "cross_entropy", "embedding": "indexSelect_embedding",
-    "embedding_dropout": "fused_dropout", "attention_dropout": "fused_dropout",
-    "quantization": "cast_transpose", "attention_softmax": "scaled_masked_softmax", "small kernels": "direct_copy",
-}  # fmt: skip
-
+#: Message → names of NCCL's kernel and of what PyTorch calls; element-wise operator → words of its kernel's name.
+_COLLECTIVES, _NAMES = (KERNEL_NAMES["written"][table] for table in ("messages", "operators"))
 
 #: Ranks of a group that are listed.
 _LISTED_RANKS = 64

@@ -1,7 +1,8 @@
 """Measured kernels and collectives as arrays, and their times and powers by the formulas of the model.
 
 Each figure of a row is one :class:`Kernel` with its kind, device and numbers. All kernels of one kind on one device are
-predicted in one call. What cannot be predicted raises :class:`dse.measured.table.Skip` with the reason.
+predicted in one call. What cannot be predicted raises :class:`dse.measured.table.Skip` with the reason. ``readers`` has
+rows to kernels, ``devices`` what they run on (``kernels.toml``), ``formulas`` kernels to seconds and watts: the start.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.measured.kernels.devices import ExchangeKernels, device_of
 from dse.measured.kernels.kernel import Kernel
-from dse.measured.table import Skip
+from dse.measured.table import Skip, in_batches
 from dse.model import matmul_work, operand_bytes
 from dse.model.links import reach_in
 from dse.model.machine import kernel_power
@@ -130,35 +130,28 @@ def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
     Returns:
         One number a kernel, in order, or the reason of a skip.
     """
-    groups: dict[tuple[str, str], list[int]] = {}
-    for index, kernel in enumerate(kernels):
-        groups.setdefault((kernel.kind, kernel.device), []).append(index)
-    outcomes: list[float | Skip] = [Skip("not predicted")] * len(kernels)
-    for (kind, name), indices in groups.items():
-        try:
-            batch_outcomes: Sequence[float | Skip] = _predict_batch(kind, name, [kernels[i].values for i in indices])
-        except Skip as skip:
-            batch_outcomes = [skip] * len(indices)
-        for index, value in zip(indices, batch_outcomes, strict=True):
-            outcomes[index] = value
-    return outcomes
+    return in_batches(kernels, lambda kernel: (kernel.kind, kernel.device), _predict_batch)
 
 
-def _predict_batch(kind: str, name: str, values: Sequence[tuple[float, ...]]) -> list[float | Skip]:
+def _predict_batch(kind_and_device: tuple[str, str], kernels: Sequence[Kernel]) -> list[float | Skip]:
     """Return s or W of kernels of one kind on one device, or a Skip each; padded so that few programs serve all."""
-    device = device_of(kind, name)
-    rows = np.asarray(values, np.float32)
+    kind, name = kind_and_device
+    try:
+        device = device_of(kind, name)
+    except Skip as skip:
+        return [skip] * len(kernels)
+    rows = np.asarray([kernel.values for kernel in kernels], np.float32)
     n_padded_rows = max(256, 1 << (len(rows) - 1).bit_length())
     padded = np.concatenate([rows, np.repeat(rows[-1:], n_padded_rows - len(rows), axis=0)])
-    seconds = np.asarray(_compiled_times(kind, padded, device))[: len(rows)]
-    is_supported = np.ones(len(rows), bool)
+    times = np.asarray(_compiled_times(kind, padded, device))[: len(rows)]
+    is_unsupported = np.zeros(len(rows), bool)
     if kind.startswith("gemm"):
-        is_supported = ~np.asarray(unsupported(device, jnp.asarray(rows[:, 3])))
+        is_unsupported = np.asarray(unsupported(device, jnp.asarray(rows[:, 3])))
+    lacks_format, out_of_range = (
+        Skip("the chip has no such number format"),
+        Skip("beyond the range of single precision"),
+    )
     return [
-        Skip("the chip has no such number format")
-        if not supported
-        else float(t)
-        if math.isfinite(t) and t > 0.0
-        else Skip("beyond the range of single precision")
-        for t, supported in zip(seconds, is_supported, strict=True)
+        lacks_format if lacks else float(time) if math.isfinite(time) and time > 0.0 else out_of_range
+        for time, lacks in zip(times, is_unsupported, strict=True)
     ]

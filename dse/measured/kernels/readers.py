@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from dse.measured.kernels.devices import INTER_NODE_SUFFIX, KERNEL_ROWS, PLATFORMS
 from dse.measured.kernels.kernel import Kernel
@@ -21,7 +21,7 @@ OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "send_re
 TRITON_COMPUTE, TRITON_READING = 8.5, 3.2
 
 
-def kind_of(columns: Sequence[str]) -> str:
+def kind_of(columns: Iterable[str]) -> str:
     """Return the kind of a table of kernels with these columns, a key of :data:`READERS`, "" where it has no kernels.
 
     Args:

@@ -1,8 +1,9 @@
 """Rows of measured tables from files of tools: logs of training, results of serving benchmarks, collectives, traces.
 
 :func:`read` recognises each file by its content, and joins files of the ranks of one run, and those that tell of it:
-power and clocks, the start of its engine. What a file leaves out may be
-stated for all of them; what is still missing is asked for at once (:attr:`Rows.missing`).
+power and clocks, the start of its engine. What a file leaves out may be stated for all of them; what is still missing
+is asked for at once (:attr:`Rows.missing`). Formats of logs are rows (``formats.toml``), which ``logs`` reads; so are
+columns and needed cells (``cells.toml``) and names of kernels (``kernel_names.toml``). Start at :func:`file_runs`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from dse.measured.profiles.run import (
 from dse.tools import read_arguments
 
 #: Signature of the lines of a tool's log and the reader of all its lines, by the first line that is of one of them.
-LOGS: dict[str, tuple[str, Callable[[Iterable[str]], list[MeasuredRun]]]] = {
+LOGS: dict[str, tuple[str | re.Pattern[str], Callable[[Iterable[str]], list[MeasuredRun]]]] = {
     name: (log_format.signature, log_format.read) for name, log_format in LOG_FORMATS.items()
 } | {
     "nccl-tests": (collectives.SIGNATURE, collectives.read),

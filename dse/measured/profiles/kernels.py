@@ -10,21 +10,27 @@ from pathlib import Path
 import numpy as np
 
 from dse.errors import InputError
+from dse.io import toml
 from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, number_text
 
 #: Kernels of one profile, 17 bytes each.
 MAX_KERNELS = 50_000_000
 
+#: Rows of ``kernel_names.toml``.
+KERNEL_NAMES = toml.package_rows(Path(__file__).with_name("kernel_names.toml"))
+
+
+def name_patterns(table: str) -> dict[str, re.Pattern[str]]:
+    """Return kind → pattern of the names of its kernels, in the order in which they count.
+
+    Args:
+        table: of ``kernel_names.toml``.
+    """
+    return {kind: re.compile(words, re.IGNORECASE) for kind, words in KERNEL_NAMES[table].items()}
+
+
 #: Classes of kernels by their names; the first that is found counts.
-CLASSES = {
-    "nccl": re.compile(r"nccl|rccl", re.IGNORECASE),
-    "attention": re.compile(r"flash|fmha|attention|attn", re.IGNORECASE),
-    "gemm": re.compile(r"gemm|cutlass|cublas|nvjet|xmma|matmul|Cijk_|wgmma", re.IGNORECASE),
-    "elementwise": re.compile(
-        r"elementwise|vectorized|reduce|norm|softmax|triton|index|copy|cat|dropout|adam|multi_tensor|rope|silu|gelu|glu|entropy|embedding|cast",
-        re.IGNORECASE,
-    ),
-}
+CLASSES = name_patterns("classes")
 COPIES, _OTHER_KERNELS = "memcpy", "other"
 _LABELS = (*CLASSES, COPIES, _OTHER_KERNELS)
 

@@ -20,7 +20,7 @@ from dse.measured.profiles.run import (
     Figure,
     MeasuredRun,
     design_cells,
-    device_slug,
+    device_cells,
     number_text,
     read_blocks,
 )
@@ -120,10 +120,9 @@ def _dse_trace_run(path: Path, other_data: Mapping[str, Any]) -> MeasuredRun:
 
 def _cells(head: Mapping[str, Any]) -> dict[str, str]:
     """Return device and ranks, column → text, of the head of a trace."""
-    cells, devices, ranks = dict[str, str](), head.get("deviceProperties"), head.get("distributedInfo")
+    devices, ranks = head.get("deviceProperties"), head.get("distributedInfo")
     first = devices[0] if isinstance(devices, list) and devices else None
-    if isinstance(first, dict) and (slug := device_slug(str(first.get("name", "")))):
-        cells["gpu"] = slug
+    cells = device_cells(first.get("name", "")) if isinstance(first, dict) else {}
     if isinstance(ranks, dict) and positive_int(ranks.get("world_size")):
         cells["n_gpus"] = str(ranks["world_size"])
     return cells

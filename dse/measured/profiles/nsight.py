@@ -21,7 +21,7 @@ from typing import Any
 from dse.errors import InputError
 from dse.io import inputs
 from dse.measured.profiles.kernels import COPY_CLASS, KernelTimes, kernel_class, profiled_run
-from dse.measured.profiles.run import ALLOWED, MeasuredRun, device_slug
+from dse.measured.profiles.run import ALLOWED, MeasuredRun, device_cells
 
 __all__ = ["SIGNATURE", "read"]
 
@@ -116,8 +116,7 @@ def _cells(database: Database, tables: set[str], device: int) -> dict[str, str]:
     if _GPUS not in tables:
         return {}
     (name,) = next(database.rows(f"SELECT name FROM {_GPUS} WHERE id = {device}"), ("",))
-    slug = device_slug(str(name))
-    return {"gpu": slug} if slug else {}
+    return device_cells(name)
 
 
 SIGNATURE = b"SQLite format 3\x00"

@@ -9,7 +9,7 @@ import statistics
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from dse.designs import catalog
 from dse.errors import InputError
@@ -209,3 +209,9 @@ def device_slug(name: str) -> str:
         ):
             matches.append(slug)
     return matches[0] if len(matches) == 1 else ""
+
+
+def device_cells(name: Any) -> dict[str, str]:
+    """Return the cell ``gpu`` for the name that a driver gives a device, {} where it is not known."""
+    slug = device_slug(str(name))
+    return {"gpu": slug} if slug else {}
