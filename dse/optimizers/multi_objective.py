@@ -69,25 +69,17 @@ def front_designs(
     )
     points = jax.tree.map(lambda array: array[chosen.positions], front.points)
     columns, metrics = axis_columns(problem, points), problem.metrics(points)
-    designs = []
+    texts, signs, designs = objective_texts(problem), objective_signs(problem), []
     for i, objectives in enumerate(front.objectives[chosen.positions]):
-        designs.append(
-            FrontDesign(
-                objectives=tuple(map(float, objective_signs(problem) * objectives)),
-                best_in=tuple(
-                    text
-                    for text, best_position in zip(objective_texts(problem), chosen.best, strict=True)
-                    if best_position == i
-                ),
-                methods=tuple(
-                    result.method
-                    for result in method_results
-                    if np.any(np.all(result.front.objectives == objectives, axis=1))
-                ),
-                labels={axis.name: column[i].item() for axis, column in columns},
-                metrics={name: float(values[i]) for name, values in metrics.items()},
-            )
+        has_it = ((result.method, np.all(result.front.objectives == objectives, axis=1)) for result in method_results)
+        design = FrontDesign(
+            objectives=tuple(map(float, signs * objectives)),
+            best_in=tuple(text for text, best in zip(texts, chosen.best, strict=True) if best == i),
+            methods=tuple(method for method, is_equal in has_it if is_equal.any()),
+            labels={axis.name: column[i].item() for axis, column in columns},
+            metrics={name: float(values[i]) for name, values in metrics.items()},
         )
+        designs.append(design)
     return tuple(designs), chosen.distinct
 
 

@@ -352,19 +352,9 @@ def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Object
         texts = table.get(key, [])
         for text in texts if isinstance(texts, list) else [texts]:
             expression = parse(text, f"{where}.{key}", study)
-            if expression.is_comparison:
-                raise InputError(
-                    expression.where,
-                    repr(text),
-                    "a number, not a comparison",
-                    f"name a metric such as {study.objective}",
-                )
-            if not set(expression.names) & set(study.units):
-                raise InputError(
-                    expression.where,
-                    repr(text),
-                    "an expression with a metric",
-                    f"name a metric such as {study.objective}",
-                )
+            allowed = "a number, not a comparison" if expression.is_comparison else "an expression with a metric"
+            if expression.is_comparison or not set(expression.names) & set(study.units):
+                fix = f"name a metric such as {study.objective}"
+                raise InputError(expression.where, repr(text), allowed, fix)
             objectives.append(Objective(expression, sign))
     return tuple(objectives) or (Objective(parse(study.objective, where, study), 1.0),)

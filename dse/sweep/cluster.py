@@ -83,14 +83,9 @@ def evaluate_on_workers(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep
         outcomes = run.outcomes(shards)
         computed = time.perf_counter()
     part = join_parts(store, job.grid, job.keep)
-    compile_seconds = {
-        name: sum(outcome.seconds[name] for outcome in outcomes) / n_workers for name in ("trace", "compile")
-    }
-    seconds = {
-        "start": connected - start,
-        **compile_seconds,
-        "run": max(computed - connected - sum(compile_seconds.values()), 0.0),
-    }
+    purposes = "trace", "compile"
+    spent = {name: sum(outcome.seconds[name] for outcome in outcomes) / n_workers for name in purposes}
+    seconds = {"start": connected - start, **spent, "run": max(computed - connected - sum(spent.values()), 0.0)}
     run.report.close(seconds["run"])
     earlier = EarlierCounts(*(sum(counts) for counts in zip(*(outcome.earlier for outcome in outcomes), strict=True)))
     return EvaluatedSweep(part, store, job.identity, earlier, seconds, sum(outcome.n_programs for outcome in outcomes))

@@ -95,44 +95,38 @@ def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = (
     trace = without_excess_stacks(problem, trace)
     variants = integer_stack_chips(problem, trace) if problem.whole_stacks else []
     trace = with_best_variant(trace, variants)
-    spec, coordinates = problem.inner.grid.spec, trace.coordinates
+    coordinates, sign = trace.coordinates, problem.inner.grid.spec.objectives[0].sign
     points = descent.leaves(
-        problem.hardware, {path: np.array([value], np.float32) for path, value in coordinates.items()}
+        problem.hardware, {path: np.full(1, value, np.float32) for path, value in coordinates.items()}
     )
     hardware = {path: float(value[0]) for path, value in points.items()}
-    sign = spec.objectives[0].sign
     mappings = [mapping for mapping, _ in descent.best_mappings(problem, coordinates)]
     metric_values, objectives = _evaluate(problem, hardware, mappings, (*REPORTED_METRICS, *metrics))
     value = float(np.exp(problem.weights @ np.log(objectives)))
     expected = trace.best**sign
     assert abs(value / expected - 1.0) < _TOLERANCE, f"re-evaluated to {value:g}, searched {expected:g}"
-    workloads = [
-        Mapped(
-            name,
-            objective,
-            problem.inner.labels(mapping),
-            {metric: float(metric_values[metric][i]) for metric in REPORTED_METRICS},
-        )
-        for i, (name, objective, mapping) in enumerate(zip(_names(problem), objectives, mappings, strict=True))
-    ]
+    workloads = []
+    for i, (name, objective, mapping) in enumerate(zip(_names(problem), objectives, mappings, strict=True)):
+        reported = {metric: float(metric_values[metric][i]) for metric in REPORTED_METRICS}
+        workloads.append(Mapped(name, objective, problem.inner.labels(mapping), reported))
+    rows = (row for row in descent.elasticities(problem, coordinates) if _is_noticeable(row))
     chip = DescentChip(
         value=value,
-        hardware=[
-            Leaf(short_name(path), leaf_value, all_leaves()[path]["units"]) for path, leaf_value in hardware.items()
-        ],
+        hardware=[Leaf(short_name(path), number, all_leaves()[path]["units"]) for path, number in hardware.items()],
         cost=float(problem.hardware.cost(coordinates)) if problem.hardware.priced_accelerator else None,
         active=[_with_short_name(text) for text in problem.hardware.active_limits(coordinates)],
         workloads=workloads,
-        elasticities=[
-            dataclasses.replace(elasticity, leaf=short_name(elasticity.leaf))
-            for elasticity in descent.elasticities(problem, coordinates)
-            if abs(elasticity.elasticity) > 1e-4 or abs(elasticity.remapped or 0.0) > 1e-4
-        ],
+        elasticities=[dataclasses.replace(row, leaf=short_name(row.leaf)) for row in rows],
         starts=[float(best) ** sign for best in trace.objective.min(axis=0)],
         evaluations=int(trace.evaluations[-1]),
         whole_stacks=[variant.as_dict() for variant in variants],
     )
     return DescentSolution(chip, hardware, mappings, metric_values)
+
+
+def _is_noticeable(row: MachineElasticity) -> bool:
+    """True for an elasticity above 1e-4 in size, with the mappings held or chosen anew."""
+    return abs(row.elasticity) > 1e-4 or abs(row.remapped or 0.0) > 1e-4
 
 
 def _evaluate(
@@ -155,12 +149,8 @@ def _names(problem: DescentProblem) -> list[str]:
     if not grid.shape:
         return [str(grid.spec.names["workload"].labels[0])]
     digits = np.stack(np.unravel_index(np.arange(grid.n_points), grid.shape), axis=1)
-    return [
-        " ".join(
-            str(dimension.axes[0].labels[digit]) for dimension, digit in zip(grid.dimensions, point_digits, strict=True)
-        )
-        for point_digits in digits
-    ]
+    first_labels = [dimension.axes[0].labels for dimension in grid.dimensions]
+    return [" ".join(str(labels[d]) for labels, d in zip(first_labels, point, strict=True)) for point in digits]
 
 
 def _with_short_name(text: str) -> str:

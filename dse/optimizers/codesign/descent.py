@@ -204,17 +204,12 @@ def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list
     changed_logarithms = exact_logarithms(problem, changed_leaves)
     base_logarithm = best.best[0].astype(np.float64) @ problem.weights
     sign = problem.inner.program.objectives[0].sign  # slopes are of what is made small
-    rows = [
-        MachineElasticity(
-            path,
-            leaf_values[path],
-            sign * float(slopes[path][0, :, 0] @ problem.weights * leaf_values[path]),
-            sign * float((changed_logarithms[i] - base_logarithm) / math.log(_LEAF_FACTOR))
-            if np.isfinite(changed_logarithms[i])
-            else None,
-        )
-        for i, path in enumerate(nonzero_paths)
-    ]
+    rows = []
+    for i, path in enumerate(nonzero_paths):
+        slope = float(slopes[path][0, :, 0] @ problem.weights * leaf_values[path])
+        change = float((changed_logarithms[i] - base_logarithm) / math.log(_LEAF_FACTOR))
+        remapped = sign * change if math.isfinite(change) else None
+        rows.append(MachineElasticity(path, leaf_values[path], sign * slope, remapped))
     return sorted(rows, key=lambda row: (-abs(row.elasticity), -abs(row.remapped or 0.0)))
 
 

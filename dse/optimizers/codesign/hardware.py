@@ -132,30 +132,25 @@ class Hardware:
         Adam scales every coordinate by itself; what is normal to an active budget would bend its steps.
         """
         low, high = self._box
-        is_free = {
-            path: jnp.where(
-                ((coordinates[path] <= low[path]) & (slope[path] > 0.0))
-                | ((coordinates[path] >= high[path]) & (slope[path] < 0.0)),
-                0.0,
-                1.0,
-            )
-            for path in self.bounds
-        }
+
+        def is_held(path: str) -> Scalar:
+            """Return True where a bound holds a leaf against its slope."""
+            at_low, at_high = coordinates[path] <= low[path], coordinates[path] >= high[path]
+            return (at_low & (slope[path] > 0.0)) | (at_high & (slope[path] < 0.0))
+
+        is_free = {path: jnp.where(is_held(path), 0.0, 1.0) for path in self.bounds}
         slope = slope | {path: slope[path] * is_free[path] for path in is_free}
         billed = self.billed_paths
         if self.priced_accelerator is None or not billed:
             return slope
-        log_cost, normal = jax.value_and_grad(
-            lambda billed_coordinates: jnp.log(self.cost(coordinates | billed_coordinates))
-        )({path: coordinates[path] for path in billed})
+        log_cost, normal = jax.value_and_grad(lambda billed_only: jnp.log(self.cost(coordinates | billed_only)))(
+            {path: coordinates[path] for path in billed}
+        )
         normal = {path: normal[path] * is_free[path] for path in billed}
         normal_slope = sum(normal[path] * slope[path] for path in billed)
         at_budget = (log_cost > math.log(self.budget) - _ACTIVE) & (normal_slope < 0.0)
-        normal_factor = jnp.where(
-            at_budget,
-            normal_slope / jnp.maximum(sum(path_slope * path_slope for path_slope in normal.values()), 1e-12),
-            0.0,
-        )
+        square = jnp.maximum(sum(path_slope * path_slope for path_slope in normal.values()), 1e-12)
+        normal_factor = jnp.where(at_budget, normal_slope / square, 0.0)
         return slope | {path: slope[path] - normal_factor * normal[path] for path in billed}
 
     def active_limits(self, coordinates: dict[str, float]) -> list[str]:

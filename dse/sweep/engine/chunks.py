@@ -38,7 +38,7 @@ from dse.sweep.engine.tables import Tables, device_tables, mask_bits
 
 
 @dataclasses.dataclass(frozen=True)
-class Chunk:
+class ChunkProgram:
     """What a program of a chunk depends on besides its arrays, as a static argument."""
 
     staged_program: StagedProgram
@@ -64,14 +64,14 @@ GroupScores = tuple[tuple[Array, ...], tuple[Array, ...]]
 
 
 @persistent_jit("chunk", options=FAST)
-def full_chunk(grid: Tables, start: Array, *, chunk: Chunk) -> tuple[Array, ...]:
+def full_chunk(grid: Tables, start: Array, *, chunk: ChunkProgram) -> tuple[Array, ...]:
     """Return the values of the variables of a chunk from the outer index ``start``, each along its array axes."""
     values, _ = _chunk_values(grid, start, chunk, chunk.stages.tables)
     return tuple(values[i] for i in chunk.variables)
 
 
 @persistent_jit("chunk", options=FAST)
-def score_chunk(grid: Tables, start: Array, n_valid: Array, masks: Masks, *, chunk: Chunk) -> GroupScores:
+def score_chunk(grid: Tables, start: Array, n_valid: Array, masks: Masks, *, chunk: ChunkProgram) -> GroupScores:
     """Return scores and reasons of a chunk from the outer index ``start``, by group.
 
     Args:
@@ -92,7 +92,7 @@ def score_chunk(grid: Tables, start: Array, n_valid: Array, masks: Masks, *, chu
 
 @persistent_jit("chunk", quickly=True)
 def outer_chunk(
-    grid: Tables, start: Array, n_valid: Array, *, chunk: Chunk
+    grid: Tables, start: Array, n_valid: Array, *, chunk: ChunkProgram
 ) -> tuple[dict[tuple[int, ...], Array], Array]:
     """Return what the stage of the outer index, the first of :func:`score_chunk`, hands on to the others.
 
@@ -110,7 +110,7 @@ def outer_chunk(
 
 @persistent_jit("chunk", options=FAST)
 def inner_chunk(
-    grid: Tables, outer_values: dict[tuple[int, ...], Array], mask_words: Array, masks: Masks, *, chunk: Chunk
+    grid: Tables, outer_values: dict[tuple[int, ...], Array], mask_words: Array, masks: Masks, *, chunk: ChunkProgram
 ) -> GroupScores:
     """Return the scores and reasons of :func:`score_chunk` from the values and mask words of :func:`outer_chunk`."""
     values = _input_values(grid.first | grid.second, grid, chunk.staged_program)
@@ -128,7 +128,7 @@ def _later_stage_inputs(staged_program: StagedProgram, stages: ProgramStages) ->
 
 
 def _chunk_values(
-    grid: Tables, start: Array, chunk: Chunk, stages: Sequence[ProgramStage]
+    grid: Tables, start: Array, chunk: ChunkProgram, stages: Sequence[ProgramStage]
 ) -> tuple[dict[int, Array], Array]:
     """Return variable → values of a chunk after some of its stages, and [outer] the mask rows."""
     outer_values, mask_row = _call_unfused(functools.partial(_outer_values, count=chunk.count), grid, start)
@@ -162,7 +162,7 @@ def _mask_words(grid: Tables, mask_row: Array, n_valid: Array) -> Array:
     return lax.with_sharding_constraint(valid_words, device_sharding("outer"))
 
 
-def _score_groups(values: dict[int, Array], mask_words: Array, masks: Masks, chunk: Chunk) -> GroupScores:
+def _score_groups(values: dict[int, Array], mask_words: Array, masks: Masks, chunk: ChunkProgram) -> GroupScores:
     """Return scores and reasons by group, as :func:`score_chunk` does, from variable → values."""
     results = []
     for group, mask, sizes in zip(chunk.stages.groups, masks, chunk.factor_sizes, strict=True):
@@ -274,9 +274,9 @@ class ChunkPrograms:
             self._programs[key] = function.compiled(self._tables, *arguments, chunk=self._chunk(count))
         return self._programs[key](self._tables, *arguments)
 
-    def _chunk(self, count: int) -> Chunk:
+    def _chunk(self, count: int) -> ChunkProgram:
         """Return the chunk of ``count`` outer indices."""
-        return Chunk(self.staged_program, self.stages, self._factor_sizes, self._variables, count)
+        return ChunkProgram(self.staged_program, self.stages, self._factor_sizes, self._variables, count)
 
     def outer_range(self, first: int, count: int, stop: int) -> tuple[np.ndarray, np.int32, int]:
         """Return (digits of the outer index ``first``, number before ``stop``, number computed) of ``count`` of them.

@@ -204,19 +204,9 @@ def _setting(name: str) -> Any:
 def environment_text() -> str:
     """Return a text of all that a program depends on besides its description: code, versions, flags, device."""
     device = jax.devices()[0]
-    return str(
-        (
-            code_digest(),
-            jax.__version__,
-            jaxlib.__version__,
-            platform.python_version(),
-            os.environ.get("XLA_FLAGS"),
-            device.platform,
-            device.device_kind,
-            len(jax.devices()),
-            _processor(),
-        )
-    )
+    versions = code_digest(), jax.__version__, jaxlib.__version__, platform.python_version()
+    devices = device.platform, device.device_kind, len(jax.devices())
+    return str((*versions, os.environ.get("XLA_FLAGS"), *devices, _processor()))
 
 
 def _processor() -> str:
