@@ -17,7 +17,7 @@ from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, number_text
 MAX_KERNELS = 50_000_000
 
 #: Rows of ``kernel_names.toml``.
-KERNEL_NAMES = toml.package_rows(Path(__file__).with_name("kernel_names.toml"))
+KERNEL_NAMES = toml.table(Path(__file__).with_name("kernel_names.toml"))
 
 
 def name_patterns(table: str) -> dict[str, re.Pattern[str]]:
