@@ -12,11 +12,11 @@ from typing import Any
 
 from dse.measured import rules
 from dse.measured.names import Lookup
-from dse.measured.table import KIND_ROWS, Row, Skip
+from dse.measured.table import Row, Skip, kind_rows
 from dse.types import Mapping, Precision, Recompute, SequenceParallel, Software, System, Workload
 
 #: Columns that identify a table of Calculon.
-COLUMNS = frozenset(KIND_ROWS["calculon"]["columns"])
+COLUMNS = frozenset(kind_rows("calculon")["columns"])
 
 #: Calculon's name → slug of the catalogue.
 MODELS = {"megatron-1T": "megatron-1t", "gpt3-175B": "gpt-3-175b"}
@@ -47,7 +47,7 @@ def check_row(row: Row) -> None:
 
 def mapping(row: Row) -> Mapping:
     """Return Calculon's execution fields as a mapping; KeyError for an unknown recompute or datatype."""
-    degrees: dict[str, Any] = {field: number(row, column) for field, column in KIND_ROWS["calculon"]["mapping"].items()}
+    degrees: dict[str, Any] = {field: number(row, column) for field, column in kind_rows("calculon")["mapping"].items()}
     return Mapping(
         **degrees,
         cp=1.0,

@@ -15,7 +15,7 @@ from dse.doors import TRAINING, Study
 from dse.io.environment import double_precision
 from dse.measured.names import Lookup
 from dse.measured.prediction import TableKind
-from dse.measured.table import KIND_ROWS, Case, Measurement, Row, Skip, unnamed_figure
+from dse.measured.table import Case, Measurement, Row, Skip, kind_rows, unnamed_figure
 from dse.model.money.device import Manufacturing, manufacture, specified_parts
 from dse.model.money.die import dies_per_wafer
 from dse.model.money.package import assembly
@@ -23,7 +23,7 @@ from dse.types import Fab, Manufacture, Packaging, Process, Scalar
 from dse.types.paths import build
 
 #: Figures of a row, each a metric of the same name.
-METRICS: Sequence[str] = KIND_ROWS["chiplets"]["metrics"]
+METRICS: Sequence[str] = kind_rows("chiplets")["metrics"]
 
 _MODELS = {"chiplet_actuary": "actuary", "catch": "catch"}
 _PACKAGES = {

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dse.errors import ELSEWHERE, nearest, plain
 from dse.io import toml
-from dse.measured.table import WIDE_COLUMNS
+from dse.measured.table import kind_rows
 
 
 class Header(NamedTuple):
@@ -18,6 +18,11 @@ class Header(NamedTuple):
     meaning: str
     default_text: str
 
+
+#: Column of a wide table of steps → measured name and unit.
+WIDE_COLUMNS: dict[str, tuple[str, str]] = {
+    column: (fields["name"], fields["unit"]) for column, fields in kind_rows("steps")["wide"].items()
+}
 
 #: Similarity of names that differ by a misspelling.
 _SIMILARITY = 0.85

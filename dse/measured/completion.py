@@ -22,7 +22,7 @@ from dse.measured import calculon, pods
 from dse.measured.cells import Cells
 from dse.measured.mappings import mappings
 from dse.measured.names import NEAREST, Lookup, accelerator_of
-from dse.measured.table import DEVICE_COLUMNS, KIND_ROWS, Case, Skip, joined_remarks
+from dse.measured.table import DEVICE_COLUMNS, Case, Skip, joined_remarks, kind_rows
 from dse.types import Adapters, Attention, Design, ExpertKernels, Mapping, Packing, Scalar, Software, System, Workload
 
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
@@ -172,7 +172,7 @@ def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
 
 def _skip_incomplete_row(cells: Cells) -> None:
     """Raise Skip for a row without required values, all of which one reason names."""
-    missing = [row for row in KIND_ROWS["steps"]["needed"] if not cells.text(*row["columns"])]
+    missing = [row for row in kind_rows("steps")["needed"] if not cells.text(*row["columns"])]
     if len(missing) == 1:
         reason = missing[0]["reason"]
         raise Skip(reason, "no model named" if reason == "unknown shape" else "")
@@ -234,7 +234,7 @@ def _round_batch(cells: Cells, workload: Workload, n_devices: float) -> Workload
 
 def _model_sizes(cells: Cells, catalog_model: Workload | None, lookup: Lookup) -> dict[str, Any]:
     """Return field of the workload → size, from the row's columns, else from the catalogue's model; Skip if unknown."""
-    sizes: dict[str, Any] = {name: cells.count(*columns) for name, columns in KIND_ROWS["steps"]["sizes"].items()}
+    sizes: dict[str, Any] = {name: cells.count(*columns) for name, columns in kind_rows("steps")["sizes"].items()}
     has_same_heads = catalog_model is not None and all(
         sizes[name] in (None, getattr(catalog_model, name)) for name in ("hidden", "n_heads", "n_kv_heads")
     )

@@ -20,14 +20,14 @@ from dse.measured import serving
 from dse.measured.names import resolve_accelerator
 from dse.measured.prediction import Prediction, TableKind, evaluate_many
 from dse.measured.serving_rows import has_energy
-from dse.measured.table import KIND_ROWS, Case, Meaning, Measurement, Row, Skip, group_rows, positive_number
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, kind_rows, positive_number
 from dse.types import Design
 
 #: Column of the power limit in W, which identifies tables of such studies.
 KEY_COLUMN = "power_limit_W"
 
 #: Metrics of every row.
-METRICS: Sequence[str] = KIND_ROWS["energy"]["metrics"]
+METRICS: Sequence[str] = kind_rows("energy")["metrics"]
 
 #: Path of the leaf that a clock study varies.
 CLOCK = "system.accelerator.power.clock"

@@ -14,9 +14,9 @@ from typing import Any
 from dse.designs import catalog
 from dse.errors import InputError, Notice, unknown_name
 from dse.io import counted
-from dse.measured.columns import SERVING_COLUMNS, STEP_COLUMNS
+from dse.measured.columns import SERVING_COLUMNS, STEP_COLUMNS, WIDE_COLUMNS
 from dse.measured.names import accelerator_by_name
-from dse.measured.table import DEVICE_COLUMNS, WIDE_COLUMNS, Row
+from dse.measured.table import DEVICE_COLUMNS, Row
 from dse.types import System
 
 #: Columns of measured figures, and those that tell rows apart: a command states none of them.

@@ -9,10 +9,11 @@ from typing import Any
 from dse.doors import Study
 from dse.errors import InputError
 from dse.measured import chiplets, energy, kernels, serving, steps
+from dse.measured.columns import WIDE_COLUMNS
 from dse.measured.filling import fill_rows
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, TableKind
-from dse.measured.table import WIDE_COLUMNS, Case, Skip, in_batches, raise_skip, read_table
+from dse.measured.table import Case, Skip, in_batches, raise_skip, read_table
 
 #: Name → kind; the first one whose columns match reads a table, training steps where none do.
 KINDS = {kind.name: kind for kind in (kernels.KIND, energy.KIND, serving.KIND, chiplets.KIND, steps.KIND)}

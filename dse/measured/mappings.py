@@ -11,7 +11,7 @@ from dse.designs.catalog import EXPERTS_LEFT_OPEN
 from dse.errors import nearest
 from dse.io import counted
 from dse.measured.cells import Cells
-from dse.measured.table import KIND_ROWS, Skip
+from dse.measured.table import Skip, kind_rows
 from dse.model.divisibility import fault, keeps, splits_hidden
 from dse.model.schedules import CHUNKS
 from dse.types import (
@@ -30,7 +30,7 @@ from dse.types import (
 )
 
 #: Name in tables → recipe of matrix products.
-PRECISIONS = {name: recipe for recipe, names in KIND_ROWS["recipes"].items() for name in names}
+PRECISIONS = {name: recipe for recipe, names in kind_rows("recipes").items() for name in names}
 
 #: Limits of the search: micro-batches are powers of two, tp stays within a node.
 LARGEST_MICRO_BATCH, LARGEST_TP, LARGEST_PP, LARGEST_STAGES = 64, 8, 64, 128

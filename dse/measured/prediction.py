@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.doors import TRAINING, Study
 from dse.measured.names import Lookup
-from dse.measured.table import KIND_ROWS, Case, Row, Skip, cases_of
+from dse.measured.table import Case, Row, Skip, cases_of, kind_rows
 from dse.model.recipes import RECIPES
 from dse.sweep.engine.numpy_backend import evaluate_few
 from dse.sweep.engine.point import Program
@@ -55,7 +55,7 @@ class TableKind(NamedTuple):
 
     def matches(self, columns: Iterable[str]) -> bool:
         """Return True where a table with these columns is of the kind."""
-        names, row = set(columns), KIND_ROWS[self.name]
+        names, row = set(columns), kind_rows(self.name)
         return all(names & set(keys) for keys in row.get("keys", [])) and not names & set(row.get("without", []))
 
     def cases(self, rows: list[Row]) -> list[Case]:
@@ -64,7 +64,7 @@ class TableKind(NamedTuple):
 
     def metrics(self, case: Case) -> Sequence[str]:
         """Return the predicted metrics of a configuration: those of its kind, else those that it measures."""
-        return KIND_ROWS[self.name].get("metrics") or [figure.name for figure in case.measurements]
+        return kind_rows(self.name).get("metrics") or [figure.name for figure in case.measurements]
 
 
 def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[str, np.ndarray]:

@@ -14,12 +14,12 @@ from dse.measured.completion import Candidates
 from dse.measured.prediction import Prediction, TableKind, evaluate_many, reason_text
 from dse.measured.roofline import batch_latency_bounds, refuse_implausible
 from dse.measured.serving_rows import complete_row, deepseek_r1_duplicates
-from dse.measured.table import KIND_ROWS, Case, Measurement, Row, Skip, cases_of, joined_remarks
+from dse.measured.table import Case, Measurement, Row, Skip, cases_of, joined_remarks, kind_rows
 from dse.model.serving.least import LatencyBounds
 from dse.types import Design, Load
 
 #: Metrics of a row.
-METRICS: Sequence[str] = KIND_ROWS["serving"]["metrics"]
+METRICS: Sequence[str] = kind_rows("serving")["metrics"]
 
 _TIME_TO_FIRST_TOKEN, _RATE = "time_to_first_token", "output_tokens_per_second"
 #: Room for a cache, of the most loaded device of a rank, and of that in tokens; not metrics of the model.

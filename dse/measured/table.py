@@ -100,18 +100,25 @@ class Meaning:
     skip: str = ""  #: reason not to compare it
 
 
-#: Rows of ``kinds.toml``: kind of table → its column, metrics and figures; quantity → its units.
-KIND_ROWS = toml.table(Path(__file__).with_name("kinds.toml"))
+#: Kinds of tables as rows.
+KINDS_FILE = Path(__file__).with_name("kinds.toml")
 
-#: Column of a wide table of steps → measured name and unit.
-WIDE_COLUMNS: dict[str, tuple[str, str]] = {
-    column: (fields["name"], fields["unit"]) for column, fields in KIND_ROWS["steps"]["wide"].items()
-}
 
-#: Unit → quantity and size in SI.
-_QUANTITY_AND_SIZE = {
-    unit: (quantity, size) for quantity, units in KIND_ROWS["units"].items() for unit, size in units.items()
-}
+def kind_rows(name: str) -> dict[str, Any]:
+    """Return a table of ``kinds.toml``, which is read at first use.
+
+    Args:
+        name: of a kind of tables, or ``units``, ``recipes``, ``calculon``.
+    """
+    table: dict[str, Any] = toml.table(KINDS_FILE)[name]
+    return table
+
+
+@functools.cache
+def _quantity_and_size_by_unit() -> dict[str, tuple[str, float]]:
+    """Return unit → quantity and size in SI."""
+    quantities = kind_rows("units").items()
+    return {unit: (quantity, size) for quantity, units in quantities for unit, size in units.items()}
 
 
 @functools.cache
@@ -124,7 +131,7 @@ def meanings(kind: str) -> dict[str, Meaning]:
     >>> meanings("serving")["ttft"].metric
     'time_to_first_token'
     """
-    figures = KIND_ROWS[kind].get("figures", {})
+    figures = kind_rows(kind).get("figures", {})
     return {name: Meaning(**{"kind": fields["metric"], **fields}) for name, fields in figures.items()}
 
 
@@ -281,10 +288,9 @@ def figures(row: Row, kind: str) -> list[Measurement]:
     """
     if name := row.get("metric"):
         return [_measurement(row, name, row.get("value"), row.get("unit"), meanings(kind))]
-    wide_columns = WIDE_COLUMNS if kind == "steps" else {}
     wide_figures = [
-        _measurement(row, name, row.get(column), unit, meanings(kind))
-        for column, (name, unit) in wide_columns.items()
+        _measurement(row, fields["name"], row.get(column), fields["unit"], meanings(kind))
+        for column, fields in kind_rows(kind).get("wide", {}).items()
         if row.get(column)
     ]
     return wide_figures or [unnamed_figure(row, "none", skip=Skip("nothing measured"))]
@@ -317,7 +323,7 @@ def _measurement(
 def _figure_fault(value: float, unit: str, quantity: str, expected_quantity: str) -> str:
     """Return the reason why a figure's quantity or value is not usable, "" where it is."""
     if not quantity:
-        units = ", ".join(KIND_ROWS["units"][expected_quantity])
+        units = ", ".join(kind_rows("units")[expected_quantity])
         return f"a unit that is not known: {unit}; of {expected_quantity} are {units}"
     if quantity != expected_quantity:
         return f"a unit that is not of {expected_quantity}: {unit}"
@@ -328,4 +334,4 @@ def _figure_fault(value: float, unit: str, quantity: str, expected_quantity: str
 
 def _quantity_and_size(unit: str) -> tuple[str, float]:
     """Return (quantity, size in SI) of a unit, per device or of all; ("", NaN) for an unknown one."""
-    return _QUANTITY_AND_SIZE.get(re.sub(r"/(gpu|chip|device)$", "", unit.lower()), ("", math.nan))
+    return _quantity_and_size_by_unit().get(re.sub(r"/(gpu|chip|device)$", "", unit.lower()), ("", math.nan))

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dse.measured.kernels.devices import INTER_NODE_SUFFIX, KERNEL_ROWS, PLATFORMS
 from dse.measured.kernels.kernel import Kernel
 from dse.measured.names import resolve_accelerator
-from dse.measured.table import KIND_ROWS, Row, Skip, nonnegative_number
+from dse.measured.table import Row, Skip, kind_rows, nonnegative_number
 from dse.types import Precision
 
 #: Number format as the tables name it → its code.
-PRECISIONS = {name: Precision[code] for code, names in KIND_ROWS["kernels"]["formats"].items() for name in names}
+PRECISIONS = {name: Precision[code] for code, names in kind_rows("kernels")["formats"].items() for name in names}
 
 #: Operations of a collective, in the order of their codes.
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "send_recv")
@@ -27,7 +27,7 @@ def kind_of(columns: Iterable[str]) -> str:
     Args:
         columns: of its header.
     """
-    names, rows = set(columns), KIND_ROWS["kernels"]
+    names, rows = set(columns), kind_rows("kernels")
     is_of_kernels = names & set(rows["keys"][0]) and not names & set(rows["without"])
     readers = (reader for column, reader in rows["readers"].items() if column in names)
     return next(readers, "") if is_of_kernels else ""

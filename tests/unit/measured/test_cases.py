@@ -15,11 +15,10 @@ from dse import predict, validate
 from dse.errors import InputError
 from dse.measured import Row, evaluate_many, mappings, predict_cases, read_cases
 from dse.measured.cells import Cells
-from dse.measured.columns import STEP_COLUMNS
+from dse.measured.columns import STEP_COLUMNS, WIDE_COLUMNS
 from dse.measured.comparison import compare
 from dse.measured.completion import complete
 from dse.measured.names import Lookup
-from dse.measured.table import WIDE_COLUMNS
 from dse.measured.uncertainty.parts import half_width
 from dse.measured.uncertainty.rows import prediction_parts, row_posteriors
 from dse.types import AllToAll, Precision, Schedule

@@ -14,7 +14,7 @@ from dse.measured import KINDS, compare, profiles
 from dse.measured.comparison import comparison_line, report
 from dse.measured.prediction import TableKind
 from dse.measured.profiles.logs import LOG_FORMATS, log_format
-from dse.measured.table import KIND_ROWS, meanings, nonnegative_number
+from dse.measured.table import KINDS_FILE, meanings, nonnegative_number
 
 ROOT = Path(profiles.__file__).parent
 
@@ -72,9 +72,8 @@ def bubbles(tmp_path, monkeypatch):
         return [{"bubble_share": (p - 1.0) / (m + p - 1.0)} for _, (p, m) in configurations]
 
     figure = {"metric": "bubble_share", "unit": "%"}
-    monkeypatch.setitem(
-        KIND_ROWS, "bubbles", {"keys": [["stages"]], "metrics": ["bubble_share"], "figures": {"bubble": figure}}
-    )
+    toy = {"keys": [["stages"]], "metrics": ["bubble_share"], "figures": {"bubble": figure}}
+    monkeypatch.setitem(toml.table(KINDS_FILE), "bubbles", toy)
     monkeypatch.setitem(KINDS, "bubbles", TableKind("bubbles", TRAINING, predict, arguments))
     path = tmp_path / "bubbles.csv"
     path.write_text(
