@@ -291,7 +291,9 @@ def relative_slowdown(reliability: Reliability, devices: Scalar, step: StepTime)
     return (r.straggler_slowdown * straggler_probability * passes + r.congestion * inter_node) * reciprocal(step.total)
 
 
-def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> dict[str, Scalar]:
+def run_with_failures(
+    design: Design, layout: Layout, work: TrainingWork, step: StepTime
+) -> dict[str, Scalar | tuple[Scalar, dict[str, Scalar]]]:
     """Return metric → tokens and FLOPs of a training run, its expected seconds by part, failures and checkpoints.
 
     Args:

@@ -2,13 +2,14 @@
 
 import dse
 from dse.doors import STUDIES
+from dse.views.studies import presentation_of
 
 LIMIT = {"power.limit": "400 W"}
 
 
 def remark(study, **settings):
     design = dse.design("llama-3-8b", "h100", any_option=True, **settings)
-    return STUDIES[study].remark(STUDIES[study].energy, STUDIES[study].evaluated(design), design)
+    return presentation_of(STUDIES[study]).remark(STUDIES[study].energy, STUDIES[study].evaluated(design), design)
 
 
 def test_remarks_say_a_clock_below_the_nominal_one_alone():
