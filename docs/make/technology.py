@@ -15,6 +15,7 @@ from docs.make.energy.rates import Product, product
 from docs.make.markdown import document, filed, percent, publish, table
 from dse import types
 from dse.designs import catalog, replace
+from dse.designs.catalog import schema
 from dse.model.machine import technology
 from dse.model.machine.die_links import crossings
 from dse.model.machine.power import voltage
@@ -327,7 +328,8 @@ def operations() -> dict[str, tuple[float, float]]:
     """Operation → its energy in 45 nm and in 7 nm, in J."""
     old, new = (catalog.entry("node", slug) for slug in (OLD_NODE, NEW_NODE))
     return {
-        name: (old.value(f"operations.{name}"), new.value(f"operations.{name}")) for name in table("operations").fields
+        name: (old.value(f"operations.{name}"), new.value(f"operations.{name}"))
+        for name in schema.table("operations").fields
     }
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from dse.io import toml
 from dse.types.display import record_html, record_text
 from dse.types.fields import Bounds, Scalar, number, record
 
@@ -22,9 +23,10 @@ _COMMON, _SINGLE = ("units", "group", "without_step"), ("symbol", "counts", "smo
 T = TypeVar("T")
 
 
+@functools.cache
 def _rows() -> dict[str, dict[str, Any]]:
     """Return metric → its row of ``metrics.toml``."""
-    return toml.table(Path(__file__).with_name("metrics.toml"))
+    return tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
 
 
 def _declared(door: str) -> Iterator[tuple[str, Any]]:
