@@ -10,6 +10,7 @@ Counts by reason, minima by axis and histograms are of all designs, in every mod
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -221,7 +222,7 @@ def _full_results(
     chunks = [range(start, min(start + length, block.stop)) for block, start in starts]
     ends, chunk_results = {block.stop for block in blocks}, list[BlockResult]()
     dispatched = None
-    for chunk, next_chunk in zip(chunks, [*chunks[1:], None], strict=True):
+    for chunk, next_chunk in itertools.zip_longest(chunks, chunks[1:]):
         outputs = dispatched or engine.full(chunk.start, length)
         dispatched = engine.full(next_chunk.start, length) if next_chunk else None
         chunk_results.append(_mapping_results(nest, keep, chunk, edges, *outputs))

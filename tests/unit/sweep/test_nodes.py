@@ -81,15 +81,15 @@ def test_what_the_sweep_says_stays():
 
 
 def test_it_is_told():
-    assert columns(COMPARED)[0].nodes == (
+    assert columns(COMPARED)[0].notes["nodes"] == (
         "each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, jax-toolbox-a100), "
         "h100-sxm-80gb (8 a node, nvlink-4, megatron-bridge), "
         "gb200-nvl72 (72 a node, nvlink-5, megatron-bridge-blackwell); the network between nodes is that of eos"
     )
-    told = columns(COMPARED, fixed='scale_up = "nvlink-4"', software='name = "nemo"')[0].nodes
+    told = columns(COMPARED, fixed='scale_up = "nvlink-4"', software='name = "nemo"')[0].notes["nodes"]
     assert "a100-sxm-80gb (8 a node), h100-sxm-80gb (8 a node), gb200-nvl72 (72 a node)" in told
     assert told.endswith("; software nemo for all")
-    assert plan(spec("pp = [1]"))[0].nodes == ""
+    assert plan(spec("pp = [1]"))[0].notes["nodes"] == ""
 
 
 def test_links_of_a_torus_are_a_part_of_their_own():
@@ -111,7 +111,7 @@ def test_links_of_a_torus_are_a_part_of_their_own():
     links = torus.base.system.scale_up
     assert links.links is not None and links.bandwidth == np.float32(found("tpu-v6e").scale_up.bandwidth)
     assert grid.dimensions[0].axes[1].labels == tuple(map(catalog.default_software, [*CHIPS, "tpu-v6e"]))
-    assert grid.nodes.startswith("each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, jax-toolbox")
+    assert grid.notes["nodes"].startswith("each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, jax-toolbox")
     together, _ = execute(spec(f"accelerator = {[*CHIPS, 'tpu-v6e']}"), output=False)
     apart, _ = execute(spec('accelerator = ["tpu-v6e"]'), output=False)
     one = together.sel(accelerator="tpu-v6e").dropna("mapping")
@@ -125,8 +125,8 @@ def test_one_whose_links_are_not_known_stands_in_the_systems_node():
         np.testing.assert_array_equal(beside[path][:-1], values, err_msg=path)
     assert beside["system.scale_up.bandwidth"][-1] == catalog.record(types.System, "eos").scale_up.bandwidth
     stack = catalog.default_software("wse-3")
-    assert f"in the nodes of eos, with its links: wse-3 ({stack}) (their own are not known)" in grid.nodes
-    assert grid.nodes.startswith("each in its own node: a100-sxm-80gb (8 a node, nvlink-3, jax-toolbox-a100)")
+    assert f"in the nodes of eos, with its links: wse-3 ({stack}) (their own are not known)" in grid.notes["nodes"]
+    assert grid.notes["nodes"].startswith("each in its own node: a100-sxm-80gb (8 a node, nvlink-3, jax-toolbox-a100)")
 
 
 def test_a_switched_accelerator_on_a_pod_has_its_own_node():
@@ -143,7 +143,7 @@ def test_a_switched_accelerator_on_a_pod_has_its_own_node():
 def test_what_keeps_the_nodes_of_its_system_is_told(axes, fixed, told):
     """One that is fixed is a part of its system."""
     grid = plan(spec(axes, fixed=fixed))[0]
-    assert grid.nodes == told
+    assert grid.notes["nodes"] == told
     assert grid.base.system.scale_up.domain == 8.0
     assert grid.base.software.host_time == np.float32(catalog.record(types.Software, "nemo").host_time)
 
