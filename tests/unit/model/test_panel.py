@@ -101,10 +101,10 @@ def assigned(module: types.ModuleType) -> Iterator[str]:
 
 @functools.cache
 def constants() -> dict[str, Any]:
-    """Full name → value of every number, or record of numbers, that a module of the model names."""
+    """Full name → value of every number, or record of numbers but zeros, that a module of the model names."""
     named = ((module, name) for module in modules() for name in assigned(module))
     found = {f"{module.__name__}.{name}": getattr(module, name) for module, name in named}
-    return {name: value for name, value in found.items() if numbers_in(value)}
+    return {name: value for name, value in found.items() if numbers_in(value) and any(jax.tree.leaves(value))}
 
 
 @contextlib.contextmanager

@@ -111,7 +111,8 @@ def test_links_of_a_torus_are_a_part_of_their_own():
     links = torus.base.system.scale_up
     assert links.links is not None and links.bandwidth == np.float32(found("tpu-v6e").scale_up.bandwidth)
     assert grid.dimensions[0].axes[1].labels == tuple(map(catalog.default_software, [*CHIPS, "tpu-v6e"]))
-    assert grid.notes["nodes"].startswith("each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, jax-toolbox")
+    note = "each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, jax-toolbox"
+    assert grid.notes["nodes"].startswith(note)
     together, _ = execute(spec(f"accelerator = {[*CHIPS, 'tpu-v6e']}"), output=False)
     apart, _ = execute(spec('accelerator = ["tpu-v6e"]'), output=False)
     one = together.sel(accelerator="tpu-v6e").dropna("mapping")
