@@ -111,7 +111,7 @@ html_theme_options = {"sidebar_hide_name": False}
 # --- the API ----------------------------------------------------------------------------------------------
 
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
+autodoc_preserve_defaults = False  # options of groups stand in no source line of a function
 napoleon_numpy_docstring = False
 
 
