@@ -264,7 +264,7 @@ def test_errors_of_mixtures_of_experts(measured):
     assert sizes["cell left out"] <= 0.10
     assert sizes["cell left out"] < 0.5 * sizes["constant MFU of other cells"]
     values, spread = measured.experts.values, measured.experts.fit.spread["software.experts.grouped_efficiency"]
-    assert 0.75 <= values["grouped_efficiency"] * np.exp(spread) and values["grouped_efficiency"] <= 1.0
+    assert values["grouped_efficiency"] * np.exp(spread) >= 0.75 and values["grouped_efficiency"] <= 1.0
     assert spread <= 0.05 and 5e-6 <= values["expert_time"] <= 1e-4
 
 
