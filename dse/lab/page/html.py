@@ -68,15 +68,6 @@ def _script(kernels: Iterable[Kernel]) -> str:
     return f'"use strict";\n(() => {{\n{text}\n}})();\n'
 
 
-def machine_script(kernels: Iterable[Kernel]) -> str:
-    """Return the text of the script that runs a program, without a page.
-
-    Args:
-        kernels: what the operations of the program do.
-    """
-    return kernels_script(kernels) + _asset("machine.js")
-
-
 def _policy(script: str) -> str:
     """Return a page's security policy as text: its own script, inline styles and pictures, nothing fetched or sent."""
     checksum = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -21,11 +21,11 @@ from dse.equations.primitives import (
     range_function,
     slope_rules,
 )
-from dse.lab.page import html
 from dse.lab.page.program import PageProgram
 from dse.lab.prove import forms
 from dse.sweep.engine.gradients import _jax_operation
 from dse.types.trees import tree_structure
+from tests.unit.lab.page.designs import machine_script
 
 #: Parameters with which primitives that have some are tested.
 PARAMETERS = {
@@ -256,7 +256,7 @@ def test_expressions_in_javascript_give_what_numpy_does(in_chromium):
     operations, names = scripted()
     program = PageProgram(operations, 3)
     rows = np.stack([value.reshape(-1) for value in np.meshgrid(NUMBERS, NUMBERS, np.float32([1.0, 3.0]))], axis=1)
-    script = f"""() => {{ {html.machine_script(program.kernels)}
+    script = f"""() => {{ {machine_script(program.kernels)}
       const machine = new Machine({json.dumps(program.as_dict())});
       return {rows.tolist()}.map((row) => Array.from(machine.at(row), String));
     }}"""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import dse
+import dse.lab.page
 from dse.designs import all_leaves, leaf, replace
 from dse.doors import STUDIES
 from dse.lab.page import CatalogNames
 from dse.lab.page.model import with_money
+from dse.lab.page.program import Kernel, kernels_script
 from dse.types import Design, Load
 
 #: Kind of study → catalogue names of its design.
@@ -29,6 +33,12 @@ DEGREES = ("tp", "pp", "dp", "cp", "micro_batch", "virtual_stages")
 
 #: Largest relative difference of a figure: single precision in another order of the last bits.
 CLOSE = 1e-5
+
+
+def machine_script(kernels: Iterable[Kernel]) -> str:
+    """The script that runs a program, without a page."""
+    machine = Path(dse.lab.page.__file__).parent / "assets" / "machine.js"
+    return kernels_script(kernels) + machine.read_text(encoding="utf-8")
 
 
 @functools.cache

@@ -19,9 +19,8 @@ import dse
 from dse.doors import STUDIES
 from dse.equations import ScalarFunction
 from dse.errors import InputError
-from dse.lab.page import html
 from dse.lab.page.program import PageProgram, model_of
-from tests.unit.lab.page.designs import assert_same, figures, near, plain, start
+from tests.unit.lab.page.designs import assert_same, figures, machine_script, near, plain, start
 
 NODE = shutil.which("node")
 
@@ -45,7 +44,7 @@ def run(program: PageProgram, rows: Any, grid: Any = None) -> dict[str, Any]:
     if not NODE:
         pytest.skip("no Node, which runs JavaScript without a browser, is installed")
     asked = json.dumps({"program": program.as_dict(), "rows": np.asarray(rows, float).tolist(), "grid": grid})
-    script = html.machine_script(program.kernels) + RUNNER
+    script = machine_script(program.kernels) + RUNNER
     done = subprocess.run([NODE, "-e", script], input=asked, capture_output=True, text=True)
     assert not done.returncode, done.stderr[-2000:]
     return json.loads(done.stdout)
