@@ -16,7 +16,7 @@ import tomlkit
 from dse.errors import InputError
 from dse.tools.documents import NEGATED, RENAMED, yaml_module
 from dse.tools.engines import has_attention_dp, replica_devices
-from dse.tools.megatron import with_switches
+from dse.tools.megatron_memory import with_switches
 from dse.tools.options import Lookup, Pairs, Tool, degrees, hosts, number
 from dse.tools.rows import nested_tables, parsed_value, table
 

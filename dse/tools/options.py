@@ -23,6 +23,37 @@ Pairs = list[tuple[str, str]]
 Condition = Callable[[Lookup], bool]
 
 
+#: Facts that stand among the options of a recipe where they are known: number of devices and of nodes, accelerator of
+#: the catalogue, layers of the model and its experts per layer ("0" for a dense model).
+WORLD_SIZE, NODES, CHIP, N_LAYERS, N_EXPERTS = "@world_size", "@nodes", "@chip", "@n_layers", "@n_experts"
+
+#: Values of a switch that is off.
+_OFF = ("false", "0", "none", "null", "no")
+
+
+def is_on(options: Mapping[str, str], *names: str) -> bool:
+    """True where one of the switches is among the options and not off."""
+    return any(options.get(name, "false").lower() not in _OFF for name in names)
+
+
+def number_of(options: Mapping[str, str], name: str) -> float | None:
+    """Return the number of an option, None without it; ValueError for a text that is no number."""
+    text = options.get(name, "")
+    return float(text) if text else None
+
+
+def unwritten(leaf: Lookup) -> None:
+    """Return None, for the rule of an option that is read alone."""
+
+
+def is_dense(options: Mapping[str, str]) -> bool:
+    """True for a model without experts: of the catalogue, or by the options of Megatron-LM that state its layers."""
+    n_experts = options.get(N_EXPERTS, options.get("--num-experts"))
+    if n_experts is not None:
+        return not is_on({N_EXPERTS: n_experts}, N_EXPERTS)
+    return "--num-layers" in options
+
+
 class OptionRule(Protocol):
     """Rule between some leaves of a design and options of a tool."""
 
@@ -44,6 +75,7 @@ class CaseOption:
     leaves: tuple[str, ...]
     also: tuple[str, ...] = ()
     absent: float | None = None
+    mixture: bool = False  #: whether it is not read for a dense model
     when: Condition = lambda leaf: True
     cases: tuple[tuple[Condition, Callable[[Lookup], Pairs] | None], ...] = ()
 
@@ -101,7 +133,9 @@ class NumberOption(CaseOption):
         """Return path → value in SI units; ValueError for a text that is no number."""
         names: tuple[str, ...] = (self.option, *self.names) if self.reads else ()
         if self.needs_switch:
-            names = names[:1] if self.switch in options else names[1:]
+            names = names[:1] if is_on(options, self.switch) else names[1:]
+        if self.mixture and is_dense(options):
+            return {}
         text = next((options[name] for name in names if name in options), None)
         if self.key and text is not None:
             match = re.search(rf'"{self.key}":\s*([^\s,}}]+)', text) if "{" in text else re.match("(.+)", text)
@@ -126,11 +160,12 @@ class SwitchOption(CaseOption):
         return [(self.switch, self.value)] if value == self.on else None
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
-        """Return path → ``on`` or ``off`` by the last of the two options, empty for none and for "false"."""
+        """Return path → ``on`` or ``off`` by the last of the two options, ``off`` for "false", empty for none."""
         last_name = next((name for name in reversed(list(options)) if name in (self.switch, self.opposite)), "")
-        if last_name and last_name == self.opposite:
-            return {self.path: self.off}
-        return {self.path: self.on} if options.get(self.switch, "false").lower() not in ("false", "0") else {}
+        if not last_name or (self.mixture and is_dense(options)):
+            return {}
+        is_switched_on = last_name == self.switch and is_on(options, self.switch)
+        return {self.path: self.on if is_switched_on else self.off}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,6 +185,8 @@ class ChoiceOption(CaseOption):
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
         """Return path → value of the most options that are all present, empty for none."""
+        if self.mixture and is_dense(options):
+            return {}
         matching = [(codes, pairs) for codes, pairs in self.values if all(options.get(n) == text for n, text in pairs)]
         matching += [
             (codes, pairs)

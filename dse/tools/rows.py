@@ -17,9 +17,12 @@ options then), ``also`` for further leaves that its options say something of, an
     Tried in order before the above: where all conditions of ``when`` hold, ``text`` are the options, or without a text
     there is no option for the design.
 
+A row of ``mixture = true`` is not read for a dense model.
+
 A ``when`` of the row itself leaves its options out unless all conditions hold. A condition is a path with a name or
 number, a list of them, ``> n``, or true and false for any value but 0 and for 0 or none. ``{ code = NAME }`` is a rule
-in Python, ``{ inherit = LEAVES }`` rules of the tool that this one is built on.
+in Python, ``{ inherit = LEAVES }`` the rules of the tool that this one is built on whose first leaf is one of them or
+matches a pattern, but those of ``except``; with ``writes = false`` they are only read.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ def table(name: str) -> dict[str, Any]:
 def read_tool(
     name: str,
     code: Mapping[str, OptionRule] = types.MappingProxyType({}),
-    inherited: Callable[[str], OptionRule] | None = None,
+    inherited: Callable[[Mapping[str, Any]], Sequence[OptionRule]] | None = None,
     **fields: Any,
 ) -> Tool:
     """Return the tool of a table.
@@ -67,14 +70,14 @@ def read_tool(
     Args:
         name: of the tool, and of its table.
         code: name in the table → rule in Python.
-        inherited: gives the rule of a leaf of the tool that this one is built on.
+        inherited: gives the rules that a row has of the tool that this one is built on.
         **fields: further fields of :class:`Tool`.
     """
     document = table(name)
     rules: list[OptionRule] = []
     for row in document["rules"]:
         if "inherit" in row and inherited:
-            rules += map(inherited, row["inherit"])
+            rules += inherited(row)
         else:
             rules.append(code[row["code"]] if "code" in row else _row_rule(**row))
     values: dict[str, Any] = {key: value for key, value in document.items() if key in Tool._fields}
