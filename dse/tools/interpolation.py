@@ -17,8 +17,8 @@ from dse.tools.shell import whole_number
 #: An innermost reference.
 _REFERENCE = re.compile(r"\$\{([^${}]*)\}|\$\((\w+)\)")
 
-#: Maximum number of replacements within one value, and of its characters.
-_MAX_STEPS, _MAX_CHARACTERS = 60, 10_000
+#: Maximum number of replacements within one value, of its characters, and of references behind one another.
+_MAX_STEPS, _MAX_CHARACTERS, _MAX_DEPTH = 60, 10_000, 8
 
 #: Function of a configuration → its value of numbers; those of OmegaConf's users that tools register.
 _FUNCTIONS: dict[str, Callable[[list[float]], float]] = {
@@ -54,19 +54,22 @@ def resolved(document: Any, variables: Mapping[str, str]) -> Any:
             return {key: value_at(inner, (*path, key)) for key, inner in node.items()}
         if isinstance(node, list):
             return [value_at(inner, (*path, i)) for i, inner in enumerate(node)]
-        return _replaced(node, path, document, variables) if isinstance(node, str) and "$" in node else node
+        return _replaced(node, path, document, variables, 0) if isinstance(node, str) and "$" in node else node
 
     return value_at(document, ())
 
 
-def _replaced(text: str, path: tuple[str | int, ...], document: Any, variables: Mapping[str, str]) -> Any:
+def _replaced(text: str, path: tuple[str | int, ...], document: Any, variables: Mapping[str, str], depth: int) -> Any:
     """Return a text with references replaced, a value of its type where it is one reference alone."""
     position = 0
     for _ in range(_MAX_STEPS):
         match = _REFERENCE.search(text, position)
         if match is None or len(text) > _MAX_CHARACTERS:
             return text
-        value = _referenced(match[1], path, document, variables) if match[2] is None else variables.get(match[2])
+        if match[2] is None:
+            value = _referenced(match[1], path, document, variables, depth)
+        else:
+            value = variables.get(match[2])
         if value is None or isinstance(value, dict | list):
             position = match.end()
         elif match[0] == text and not isinstance(value, str):
@@ -82,7 +85,9 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _referenced(inner: str, path: tuple[str | int, ...], document: Any, variables: Mapping[str, str]) -> Any:
+def _referenced(
+    inner: str, path: tuple[str | int, ...], document: Any, variables: Mapping[str, str], depth: int
+) -> Any:
     """Return the value of the text within ``${…}``, None for one that the file does not explain."""
     name, colon, rest = inner.partition(":")
     name = name.strip()
@@ -109,6 +114,8 @@ def _referenced(inner: str, path: tuple[str | int, ...], document: Any, variable
             node = node[key]
         else:
             return None
+    if isinstance(node, str) and "$" in node and depth < _MAX_DEPTH:
+        return _replaced(node, tuple(keys), document, variables, depth + 1)
     return node
 
 

@@ -59,7 +59,7 @@ def script(text: str, variables: Mapping[str, str] | None = None, depth: int = 0
     Raises:
         InputError: for an open quotation, and for a script that becomes too long.
 
-    >>> script('TP=4; run --tp $TP --n $((TP * 2))').commands[0].words
+    >>> script("TP=4; run --tp $TP --n $((TP * 2))").commands[0].words
     ['run', '--tp', '4', '--n', '8']
     """
     reader = _Reader(dict(variables or {}), depth)
@@ -312,7 +312,9 @@ class _Reader:
         if text.startswith("("):
             inner = [token.text for token in _tokens(text[1:-1]) if not token.is_operator]
             elements = [word for token in inner for word in self.words(token)]
-            self.variables[name] = [*(before if isinstance(before, list) else before.split()), *elements] if adds else elements
+            self.variables[name] = (
+                [*(before if isinstance(before, list) else before.split()), *elements] if adds else elements
+            )
         elif index is None:
             if "<<" in text and body is None:
                 value = self.expanded(text)
@@ -325,7 +327,9 @@ class _Reader:
             else:
                 self.variables[name] = before + value if adds and isinstance(before, str) else value
         if sum(map(len, self.variables[name] if name in self.variables else "")) > _MAX_CHARACTERS:
-            raise InputError("script", f"a value of {name} of over {_MAX_CHARACTERS:,} characters", "fewer", "shorten it")
+            raise InputError(
+                "script", f"a value of {name} of over {_MAX_CHARACTERS:,} characters", "fewer", "shorten it"
+            )
 
     # --- expansion ----------------------------------------------------------------------------------------
 
@@ -413,7 +417,9 @@ class _Reader:
         value = self.variable(name, "")
         if index and index[1:-1].isdigit():
             elements = self.variables.get(name, [])
-            value = elements[int(index[1:-1])] if isinstance(elements, list) and int(index[1:-1]) < len(elements) else value
+            value = (
+                elements[int(index[1:-1])] if isinstance(elements, list) and int(index[1:-1]) < len(elements) else value
+            )
         is_assigned = name in self.variables
         if rest[:2] in (":-", ":=") or rest[:1] in ("-", "="):
             return value if value else self.plain(rest.lstrip(":")[1:])
