@@ -66,17 +66,14 @@ def _replaced(text: str, path: tuple[str | int, ...], document: Any, variables: 
         match = _REFERENCE.search(text, position)
         if match is None or len(text) > _MAX_CHARACTERS:
             return text
-        if match[2] is None:
-            value = _referenced(match[1], path, document, variables, depth)
-        else:
-            value = variables.get(match[2])
+        value = variables.get(match[2]) if match[2] else _referenced(match[1], path, document, variables, depth)
         if value is None or isinstance(value, dict | list):
             position = match.end()
         elif match[0] == text and not isinstance(value, str):
             return value
         else:
             text = text[: match.start()] + _text(value) + text[match.end() :]
-            position = match.start()
+            position = 0  # an outer reference may be explained now
     return text
 
 

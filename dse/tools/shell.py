@@ -326,7 +326,7 @@ class _Reader:
                 self.variables[name] = [*before, value]
             else:
                 self.variables[name] = before + value if adds and isinstance(before, str) else value
-        if sum(map(len, self.variables[name] if name in self.variables else "")) > _MAX_CHARACTERS:
+        if sum(map(len, self.variables.get(name, ""))) > _MAX_CHARACTERS:
             raise InputError(
                 "script", f"a value of {name} of over {_MAX_CHARACTERS:,} characters", "fewer", "shorten it"
             )
