@@ -22,6 +22,10 @@ Pairs = list[tuple[str, str]]
 #: True or False for the values of a design.
 Condition = Callable[[Lookup], bool]
 
+#: Facts beside the options that rules read where they are known, as texts: number of devices, accelerator in the
+#: catalogue, layers and experts of the model ("0" for a dense one), number of nodes.
+WORLD_SIZE, CHIP, N_LAYERS, N_EXPERTS, NODES = "@world_size", "@chip", "@n_layers", "@n_experts", "@nodes"
+
 
 class OptionRule(Protocol):
     """Rule between some leaves of a design and options of a tool."""
@@ -46,6 +50,7 @@ class CaseOption:
     absent: float | None = None
     when: Condition = lambda leaf: True
     cases: tuple[tuple[Condition, Callable[[Lookup], Pairs] | None], ...] = ()
+    writes: bool = True
 
     @property
     def path(self) -> str:
@@ -59,6 +64,8 @@ class CaseOption:
 
     def write(self, leaf: Lookup) -> Pairs | None:
         """Return the options of the first case that holds, else those of the leaf's value where ``when`` holds."""
+        if not self.writes:
+            return []
         for condition, pairs in self.cases:
             if condition(leaf):
                 return pairs and pairs(leaf)
@@ -89,6 +96,7 @@ class NumberOption(CaseOption):
     switch: str = ""
     needs_switch: bool = False
     reads: bool = True
+    nothing: tuple[str, ...] = ()  #: texts of a number that the tool computes
 
     def pairs_of(self, value: float, leaf: Lookup) -> Pairs:
         """Return the option, empty at the tool's default."""
@@ -105,8 +113,10 @@ class NumberOption(CaseOption):
         text = next((options[name] for name in names if name in options), None)
         if self.key and text is not None:
             match = re.search(rf'"{self.key}":\s*([^\s,}}]+)', text) if "{" in text else re.match("(.+)", text)
-            text = match and match[1]
-        return {} if text is None else {self.path: min(float(text) * self.unit, self.high)}
+            text = match and match[1].strip("\"'")
+        if text is None or text in self.nothing:
+            return {}
+        return {self.path: min(number_of(text) * self.unit, self.high)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,11 +136,11 @@ class SwitchOption(CaseOption):
         return [(self.switch, self.value)] if value == self.on else None
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
-        """Return path → ``on`` or ``off`` by the last of the two options, empty for none and for "false"."""
+        """Return path → ``on`` or ``off`` by the last of the two options, empty for none."""
         last_name = next((name for name in reversed(list(options)) if name in (self.switch, self.opposite)), "")
-        if last_name and last_name == self.opposite:
-            return {self.path: self.off}
-        return {self.path: self.on} if options.get(self.switch, "false").lower() not in ("false", "0") else {}
+        if not last_name:
+            return {}
+        return {self.path: self.on if is_on(options, last_name) is (last_name == self.switch) else self.off}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -300,6 +310,25 @@ def number(value: float) -> str:
     ('4096', '0.9')
     """
     return f"{value:.0f}" if value == round(value) else f"{value:.6g}"
+
+
+#: Suffix of a number → factor, as vLLM and SGLang read them (``human_readable_int``).
+_SUFFIXES = {"k": 1e3, "m": 1e6, "g": 1e9, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30}
+
+
+def number_of(text: str) -> float:
+    """Return the number that a text states, with a suffix of thousands or of 1024s; ValueError for another text.
+
+    >>> number_of("8k"), number_of("8K"), number_of("0.9")
+    (8000.0, 8192.0, 0.9)
+    """
+    factor = _SUFFIXES.get(text[-1:], 0.0)
+    return float(text[:-1]) * factor if factor else float(text)
+
+
+def is_on(options: Mapping[str, str], name: str) -> bool:
+    """True for a switch among options whose text does not turn it off."""
+    return options.get(name, "false").strip().lower() not in ("false", "0", "no", "off")
 
 
 #: Accelerators per host of a system of the catalogue whose scale-up network joins several hosts.

@@ -8,6 +8,7 @@ options then), ``also`` for further leaves that its options say something of, an
     leaf of equal value. ``names`` are read too, ``text`` holds the number within the value, which is also read by its
     ``key`` in JSON, ``high`` is the largest number that is read. ``switch`` comes in front; with ``needs_switch`` the
     option is read behind it alone, and ``names`` without it; with ``reads = false`` the option is only written.
+    ``nothing``: texts of a number that the tool computes.
 ``switch``
     An option that is present at ``on`` (1), absent or its ``opposite`` at ``off`` (0).
 ``values``
@@ -17,7 +18,7 @@ options then), ``also`` for further leaves that its options say something of, an
     Tried in order before the above: where all conditions of ``when`` hold, ``text`` are the options, or without a text
     there is no option for the design.
 
-A ``when`` of the row itself leaves its options out unless all conditions hold. A condition is a path with a name or
+With ``writes = false`` a row is only read. A ``when`` of the row itself leaves its options out unless all conditions hold. A condition is a path with a name or
 number, a list of them, ``> n``, or true and false for any value but 0 and for 0 or none. ``{ code = NAME }`` is a rule
 in Python, ``{ inherit = LEAVES }`` rules of the tool that this one is built on.
 """
@@ -95,6 +96,7 @@ def _row_rule(
     paths = tuple(leaves or (leaf,))
     case_pairs = tuple((_condition(case["when"]), _writer(case["text"]) if "text" in case else None) for case in cases)
     fields |= {"leaves": paths, "also": tuple(also), "when": _condition(when), "cases": case_pairs}
+    fields |= {key: tuple(fields[key]) for key in ("names", "nothing") if key in fields}
     for key in ("values", "reads") if "values" in fields else ():
         rows = fields.get(key, {}).items()
         code_pairs = rows if key == "values" else ((codes, text) for text, codes in rows)
