@@ -136,11 +136,15 @@ class SwitchOption(CaseOption):
         return [(self.switch, self.value)] if value == self.on else None
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
-        """Return path → ``on`` or ``off`` by the last of the two options, empty for none."""
+        """Return path → ``on`` or ``off`` by the last of the two options, empty for none.
+
+        Off says nothing in a row that is only read: the stack has the leaf's value.
+        """
         last_name = next((name for name in reversed(list(options)) if name in (self.switch, self.opposite)), "")
         if not last_name:
             return {}
-        return {self.path: self.on if is_on(options, last_name) is (last_name == self.switch) else self.off}
+        is_as_switched = is_on(options, last_name) is (last_name == self.switch)
+        return {self.path: self.on if is_as_switched else self.off} if is_as_switched or self.writes else {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -283,6 +287,7 @@ class Tool(NamedTuple):
     show: Callable[[Lookup, Pairs], str]  #: line or file from options
     aliases: Mapping[str, str] = types.MappingProxyType({})  #: alternative names of options
     dashes: bool = False  #: whether it reads ``--an_option`` as ``--an-option``
+    underscores: bool = False  #: whether it reads ``--an-option`` and ``a-key`` as ``--an_option`` and ``a_key``
     vendors: tuple[str, ...] = ()  #: of the supported accelerators, forks of the vendor included
     notes: tuple[Callable[[Lookup], str], ...] = ()  #: notes on a written line; "" for none
     value_comments: tuple[Callable[[Lookup], str], ...] = ()  #: comments on values of a written line

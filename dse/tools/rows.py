@@ -18,7 +18,7 @@ options then), ``also`` for further leaves that its options say something of, an
     Tried in order before the above: where all conditions of ``when`` hold, ``text`` are the options, or without a text
     there is no option for the design.
 
-With ``writes = false`` a row is only read. A ``when`` of the row itself leaves its options out unless all conditions hold. A condition is a path with a name or
+With ``writes = false`` a row is only read, and of a switch what it states where it is on. A ``when`` of the row itself leaves its options out unless all conditions hold. A condition is a path with a name or
 number, a list of them, ``> n``, or true and false for any value but 0 and for 0 or none. ``{ code = NAME }`` is a rule
 in Python, ``{ inherit = LEAVES }`` rules of the tool that this one is built on.
 """
@@ -146,12 +146,23 @@ def pairs_of(text: str) -> Pairs:
 
 def options_of(words: Sequence[str], tool: Tool) -> dict[str, str]:
     """Return option → its values joined by spaces, "" for a switch, by the names in the rules of a tool."""
+    return options(words, tool.entries, lambda text: option_name(text, tool))
 
-    def name_of(text: str) -> str:
-        name = "--" + text[2:].replace("_", "-") if tool.dashes and text.startswith("--") else text
-        return tool.aliases.get(name, name)
 
-    return options(words, tool.entries, name_of)
+def option_name(text: str, tool: Tool) -> str:
+    """Return the name of an option, or of a key of a file, in the rules of a tool.
+
+    Underscores are dashes or the reverse where the tool's parser reads both. Of a dotted name (``-cc.mode``) the first
+    part may be an alias.
+    """
+    if tool.underscores:
+        text = "--" + text[2:].replace("-", "_") if text.startswith("--") else text[:1] + text[1:].replace("-", "_")
+    elif tool.dashes and text.startswith("--"):
+        text = "--" + text[2:].replace("_", "-")
+    if text in tool.aliases:
+        return tool.aliases[text]
+    head, dot, tail = text.partition(".")
+    return f"{tool.aliases[head]}{dot}{tail}" if dot and head in tool.aliases else text
 
 
 def _writer(text: str) -> Callable[[Lookup], Pairs]:
