@@ -18,19 +18,22 @@ options then), ``also`` for further leaves that its options say something of, an
     Tried in order before the above: where all conditions of ``when`` hold, ``text`` are the options, or without a text
     there is no option for the design.
 
-With ``writes = false`` a row is only read, and of a switch what it states where it is on. A ``when`` of the row itself leaves its options out unless all conditions hold. A condition is a path with a name or
+With ``writes = false`` a row is only read, and of a switch what it states where it is on.
+A ``when`` of the row itself leaves its options out unless all conditions hold. A condition is a path with a name or
 number, a list of them, ``> n``, or true and false for any value but 0 and for 0 or none. ``{ code = NAME }`` is a rule
 in Python, ``{ inherit = LEAVES }`` rules of the tool that this one is built on.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import fnmatch
 import functools
 import json
 import re
 import shlex
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +81,39 @@ def read_tool(
             rules += map(inherited, row["inherit"])
         else:
             rules.append(code[row["code"]] if "code" in row else _row_rule(**row))
-    values: dict[str, Any] = {key: value for key, value in document.items() if key in Tool._fields}
+    fields_of_tool = {field.name for field in dataclasses.fields(Tool)}
+    values: dict[str, Any] = {key: value for key, value in document.items() if key in fields_of_tool}
     values |= {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
     values["roles"] = {role: _writer(text) for role, text in document.get("roles", {}).items()}
     return Tool(**values | {"name": name, "rules": tuple(rules), "show": _line_writer(document)} | fields)
+
+
+def defaults_of(tool: Tool, version: str = "", chip: str = "") -> dict[str, str]:
+    """Return option → text of what a tool takes where nothing is said.
+
+    Args:
+        tool: with defaults of its version, and others before or since a version, or of chips.
+        version: that runs; "" for that of the table.
+        chip: accelerator of the catalogue; "" if unknown.
+
+    >>> defaults_of(read_tool("vllm"))["--tensor-parallel-size"]
+    '1'
+    """
+    defaults = dict(tool.defaults)
+    for row in tool.other_defaults:
+        is_of_version = ("before" not in row or (version and _parts(version) < _parts(row["before"]))) and (
+            "since" not in row or (version and _parts(version) >= _parts(row["since"]))
+        )
+        if is_of_version and (
+            "chips" not in row or any(fnmatch.fnmatchcase(chip, pattern) for pattern in row["chips"])
+        ):
+            defaults |= row["values"]
+    return defaults
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, by which versions compare."""
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def _row_rule(
@@ -144,9 +176,12 @@ def pairs_of(text: str) -> Pairs:
     return list(options(shlex.split(text)).items())
 
 
-def options_of(words: Sequence[str], tool: Tool) -> dict[str, str]:
-    """Return option → its values joined by spaces, "" for a switch, by the names in the rules of a tool."""
-    return options(words, tool.entries, lambda text: option_name(text, tool))
+def options_of(words: Sequence[str], tool: Tool, single: Container[str] = ()) -> dict[str, str]:
+    """Return option → its values joined by spaces, "" for a switch, by the names in the rules of a tool.
+
+    ``single`` are options of one value.
+    """
+    return options(words, tool.entries, lambda text: option_name(text, tool), single)
 
 
 def option_name(text: str, tool: Tool) -> str:
