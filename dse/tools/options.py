@@ -9,9 +9,8 @@ import dataclasses
 import fnmatch
 import math
 import re
-import types
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 #: Reads a leaf by its full path; None where the design has no such leaf.
 Lookup = Callable[[str], float | None]
@@ -89,6 +88,7 @@ class NumberOption(CaseOption):
     switch: str = ""
     needs_switch: bool = False
     reads: bool = True
+    nothing: tuple[str, ...] = ()  #: texts with which the tool computes the number itself
 
     def pairs_of(self, value: float, leaf: Lookup) -> Pairs:
         """Return the option, empty at the tool's default."""
@@ -184,10 +184,6 @@ CHECKPOINT = "launch.checkpoint"
 #: Multi-token prediction layers of a checkpoint, by its file in the catalogue.
 DRAFT_LAYERS = "launch.draft_layers"
 
-#: Facts of a run among the options that a rule reads, where they are known: number of devices and of nodes, accelerator
-#: of the catalogue, layers and experts of the model.
-WORLD_SIZE, NODES, CHIP, N_LAYERS, N_EXPERTS = "@world_size", "@nodes", "@chip", "@n_layers", "@n_experts"
-
 #: Words of an option that say nothing.
 _NOTHING = ("", "auto", "null", "none")
 
@@ -269,7 +265,13 @@ def memory_share(name: str, path: str, is_of_free_memory: bool) -> ByteDependent
     return ByteDependentOption(name, path, line, "a share", 1.0)
 
 
-class Tool(NamedTuple):
+#: What rules read besides options, where files say it: number of devices and of nodes, the accelerator's name in the
+#: catalogue, layers and experts of the model.
+WORLD_SIZE, NODES, CHIP, N_LAYERS, N_EXPERTS = "@world_size", "@nodes", "@chip", "@n_layers", "@n_experts"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tool:
     """A tool that runs designs."""
 
     name: str
@@ -278,17 +280,26 @@ class Tool(NamedTuple):
     source: str
     rules: tuple[OptionRule, ...]
     show: Callable[[Lookup, Pairs], str]  #: line or file from options
-    aliases: Mapping[str, str] = types.MappingProxyType({})  #: alternative names of options
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: alternative names of options
     dashes: bool = False  #: whether it reads ``--an_option`` as ``--an-option``
     vendors: tuple[str, ...] = ()  #: of the supported accelerators, forks of the vendor included
     notes: tuple[Callable[[Lookup], str], ...] = ()  #: notes on a written line; "" for none
     value_comments: tuple[Callable[[Lookup], str], ...] = ()  #: comments on values of a written line
     remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
     entries: tuple[str, ...] = ()  #: of an additional YAML file
-    texts: Mapping[str, str] = types.MappingProxyType({})  #: what its notes say
-    roles: Mapping[str, Callable[[Lookup], Pairs]] = types.MappingProxyType({})  #: role of a pool → its options
-    stack_tool: str = ""  #: tool of the stacks whose figures its runs have, where that is another one
-    plain_names: bool = False  #: whether it reads ``--an-option`` as ``an_option``
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: what its notes say
+    #: role of a pool → its options
+    roles: Mapping[str, Callable[[Lookup], Pairs]] = dataclasses.field(default_factory=dict)
+    #: option → text where nothing is said, of its version
+    defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    other_defaults: tuple[Mapping[str, Any], ...] = ()  #: of versions ``before`` one, or of ``chips``
+    effects: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: option without a leaf → what it moves
+    off_options: tuple[str, ...] = ()  #: switches that are read when they are off
+    model_options: tuple[Any, ...] = ()  #: options that name the model; a list of those that do together
+    chip_options: tuple[str, ...] = ()  #: options that name the chip
+    #: ``nodes``, ``per_node``, ``total`` → options that state them
+    device_options: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    stack_tool: str = ""  #: tool of dse's stacks whose figures its runs have, by default its own name
 
 
 class LaunchLine(NamedTuple):

@@ -24,12 +24,14 @@ in Python, ``{ inherit = LEAVES }`` rules of the tool that this one is built on.
 
 from __future__ import annotations
 
+import dataclasses
+import fnmatch
 import functools
 import json
 import re
 import shlex
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +79,35 @@ def read_tool(
             rules += map(inherited, row["inherit"])
         else:
             rules.append(code[row["code"]] if "code" in row else _row_rule(**row))
-    values: dict[str, Any] = {key: value for key, value in document.items() if key in Tool._fields}
+    fields_of_tool = {field.name for field in dataclasses.fields(Tool)}
+    values: dict[str, Any] = {key: value for key, value in document.items() if key in fields_of_tool}
     values |= {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
     values["roles"] = {role: _writer(text) for role, text in document.get("roles", {}).items()}
     return Tool(**values | {"name": name, "rules": tuple(rules), "show": _line_writer(document)} | fields)
+
+
+def defaults_of(tool: Tool, version: str = "", chip: str = "") -> dict[str, str]:
+    """Return option → text of what a tool takes where nothing is said.
+
+    Args:
+        tool: with defaults of its version, and others before a version or of chips.
+        version: that runs; "" for that of the table.
+        chip: accelerator of the catalogue; "" if unknown.
+
+    >>> defaults_of(read_tool("vllm"))["--tensor-parallel-size"]
+    '1'
+    """
+    defaults = dict(tool.defaults)
+    for row in tool.other_defaults:
+        is_before = "before" not in row or (version and _parts(version) < _parts(row["before"]))
+        if is_before and ("chips" not in row or any(fnmatch.fnmatchcase(chip, pattern) for pattern in row["chips"])):
+            defaults |= row["values"]
+    return defaults
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, by which versions compare."""
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def _row_rule(
@@ -95,6 +122,7 @@ def _row_rule(
     paths = tuple(leaves or (leaf,))
     case_pairs = tuple((_condition(case["when"]), _writer(case["text"]) if "text" in case else None) for case in cases)
     fields |= {"leaves": paths, "also": tuple(also), "when": _condition(when), "cases": case_pairs}
+    fields |= {"nothing": tuple(fields["nothing"])} if "nothing" in fields else {}
     for key in ("values", "reads") if "values" in fields else ():
         rows = fields.get(key, {}).items()
         code_pairs = rows if key == "values" else ((codes, text) for text, codes in rows)
@@ -142,14 +170,17 @@ def pairs_of(text: str) -> Pairs:
     return list(options(shlex.split(text)).items())
 
 
-def options_of(words: Sequence[str], tool: Tool) -> dict[str, str]:
-    """Return option → its values joined by spaces, "" for a switch, by the names in the rules of a tool."""
+def options_of(words: Sequence[str], tool: Tool, single: Container[str] = ()) -> dict[str, str]:
+    """Return option → its values joined by spaces, "" for a switch, by the names in the rules of a tool.
+
+    ``single`` are options of one value.
+    """
 
     def name_of(text: str) -> str:
         name = "--" + text[2:].replace("_", "-") if tool.dashes and text.startswith("--") else text
         return tool.aliases.get(name, name)
 
-    return options(words, tool.entries, name_of)
+    return options(words, tool.entries, name_of, single)
 
 
 def _writer(text: str) -> Callable[[Lookup], Pairs]:
