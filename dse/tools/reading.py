@@ -162,6 +162,7 @@ def read(
     n_devices: int | None = None,
     role: str = "",
     environment: Mapping[str, str] | None = None,
+    has_model: bool = False,
 ) -> Reading:
     """Return the design that files state.
 
@@ -174,6 +175,7 @@ def read(
         n_devices: number of devices; None for the one that the files state.
         role: of a pool of an engine, ``prefill`` or ``decode``.
         environment: variables of the environment.
+        has_model: whether something else says the model, and names in the files say nothing.
 
     Returns:
         Values by path, with what each option was read as.
@@ -188,7 +190,7 @@ def read(
     launched = recognition.devices_of(files, stated, chosen.device_options)
     chip = _chip(files, stated, chosen, system, texts)
     devices = _with_slices(files, stated, launched, chip, n_devices)
-    model_text, slug = _model(files, stated, chosen, workload, texts)
+    model_text, slug = ("", None) if has_model else _model(files, stated, chosen, workload, texts)
     version = recognition.version_of(chosen.name, files.text)
     pseudo = _pseudo_options(chip, devices, slug, system)
     defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""))
@@ -709,17 +711,12 @@ def _with_slices(
     if n_devices is not None:
         return DeviceCount(n_devices, launched.nodes, launched.per_node)
     if launched.total is None:
-        for text in (
-            *(word for part in files.parts for word in part.words),
-            *files.variables.values(),
-            *stated.values(),
-        ):
-            if (chips := recognition.slice_devices(text)) and "." not in text:
-                slices = re.search(
-                    r"--num[-_]slices[= ](\d+)", " ".join(word for part in files.parts for word in part.words)
-                )
-                count = int(slices[1]) if slices else 1
-                return DeviceCount(chips * count, count, chips)
+        words = [word for part in files.parts for word in part.words]
+        texts = (*(text for word in words for text in word.split("=")), *files.variables.values(), *stated.values())
+        if chips := next(filter(None, map(recognition.slice_devices, texts)), None):
+            slices = re.search(r"--num[-_]slices[= ](\d+)", " ".join(words))
+            count = int(slices[1]) if slices else 1
+            return DeviceCount(chips * count, count, chips)
         if launched.nodes and (per_node := _host_devices(files, chip)):
             return DeviceCount(launched.nodes * per_node, launched.nodes, per_node)
     return launched
