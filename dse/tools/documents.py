@@ -23,7 +23,7 @@ _MAPPING, _TABLE = re.compile(r"[A-Za-z_][\w.-]*:(\s|$)"), re.compile(r"\[\[?[\w
 _DEFAULT = re.compile(r"^\$\{\w+:-?([^}]*)\}$")
 
 #: Maximum number of values in a file; the anchors of YAML may repeat a part any number of times.
-_MAX_VALUES = 20_000
+MAX_VALUES = 20_000
 
 #: Attributes of Megatron-LM's arguments whose names differ from those of their options.
 RENAMED: dict[str, str] = table("megatron-lm")["attributes"]
@@ -55,7 +55,7 @@ def parse_documents(text: str, tool: Tool) -> list[dict[str, Any]]:
         elif _TABLE.match(first) and not first.startswith(("--", "+")):
             values = [tomllib.loads(text)]
         elif first == "---" or _MAPPING.match(first):
-            values = _yaml(text)
+            values = yaml_documents(text)
         else:
             return []
     except InputError:
@@ -82,8 +82,16 @@ def yaml_module() -> Any:
     return yaml
 
 
-def _yaml(text: str) -> list[Any]:
-    """Return the documents of a YAML text, empty for one that is no YAML; InputError for too many merged values."""
+def yaml_documents(text: str, strict: bool = False) -> list[Any]:
+    """Return the documents of a YAML text, empty for one that is no YAML.
+
+    Args:
+        text: of the file.
+        strict: whether a text that is no YAML is an error.
+
+    Raises:
+        InputError: for too many merged values, without the package that reads YAML, and for no YAML where ``strict``.
+    """
     yaml, steps = yaml_module(), itertools.count()
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined, unused-ignore]
@@ -96,7 +104,10 @@ def _yaml(text: str) -> list[Any]:
 
     try:
         return list(yaml.load_all(text, Loader))
-    except yaml.YAMLError:
+    except yaml.YAMLError as error:
+        if strict:
+            got = " ".join(str(error).split())
+            raise InputError("a file of YAML", got[:200], "valid YAML", "correct the file") from None
         return []
 
 
@@ -145,8 +156,8 @@ def _agreeing_words(containers: list[Container], states: Callable[[list[str]], o
 
 def _count_value(steps: Iterator[int]) -> None:
     """Count one value; InputError for a file of too many."""
-    if next(steps) > _MAX_VALUES:
-        raise InputError("arguments", "a file of too many values", f"at most {_MAX_VALUES:,}", "give one recipe")
+    if next(steps) > MAX_VALUES:
+        raise InputError("arguments", "a file of too many values", f"at most {MAX_VALUES:,}", "give one recipe")
 
 
 def _containers(node: Any, steps: Iterator[int], name: str) -> Iterator[Container]:

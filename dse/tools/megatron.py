@@ -20,7 +20,7 @@ from dse.tools.options import (
     degrees,
     is_on,
     number,
-    number_of,
+    option_number,
     unwritten,
 )
 from dse.tools.rows import read_tool
@@ -32,7 +32,7 @@ _Options = Mapping[str, str]
 
 def _degree(options: _Options, name: str) -> float:
     """Return a degree of parallelism, 1 without the option."""
-    return number_of(options, name) or 1.0
+    return option_number(options, name) or 1.0
 
 
 # --- batches and degrees ----------------------------------------------------------------------------------
@@ -49,8 +49,8 @@ def _read_global_batch(options: _Options) -> dict[str, float]:
 
     A batch that ramps up counts at its end.
     """
-    batch = number_of(options, "--global-batch-size")
-    micro, devices = number_of(options, "--micro-batch-size"), number_of(options, WORLD_SIZE)
+    batch = option_number(options, "--global-batch-size")
+    micro, devices = option_number(options, "--micro-batch-size"), option_number(options, WORLD_SIZE)
     if batch is None and micro and devices:
         batch = micro * devices / (_degree(options, _TENSOR) * _degree(options, _STAGES) * _degree(options, _CONTEXT))
     return {} if batch is None else {"workload.global_batch": batch}
@@ -58,7 +58,7 @@ def _read_global_batch(options: _Options) -> dict[str, float]:
 
 def _read_replicas(options: _Options) -> dict[str, float]:
     """Return path → replicas, which forks state by an option, and the programs of others by an attribute."""
-    replicas = number_of(options, "--data-parallel-size")
+    replicas = option_number(options, "--data-parallel-size")
     return {} if not replicas else {"mapping.dp": replicas}
 
 
@@ -74,7 +74,7 @@ def _read_sequence_parallel(options: _Options) -> dict[str, float]:
     """Return path → sequence parallelism, which Megatron-LM turns off without tensor parallelism."""
     if "--sequence-parallel" not in options:
         return {}
-    is_split = is_on(options, "--sequence-parallel") and number_of(options, _TENSOR) != 1.0
+    is_split = is_on(options, "--sequence-parallel") and option_number(options, _TENSOR) != 1.0
     return {"mapping.sequence_parallel": float(is_split)}
 
 
@@ -106,7 +106,7 @@ def _context_exchange(leaf: Lookup) -> Pairs | None:
 def _read_context_exchange(options: _Options) -> dict[str, float]:
     """Return path → messages of context parallelism, where all layers have the same, and ranks of an all-to-all."""
     names = set(options.get("--cp-comm-type", "").replace(",", " ").split())
-    if len(names) != 1 or (name := names.pop()) not in _EXCHANGES or number_of(options, _CONTEXT) == 1.0:
+    if len(names) != 1 or (name := names.pop()) not in _EXCHANGES or option_number(options, _CONTEXT) == 1.0:
         return {}
     levels = options.get(_LEVELS, "").replace(",", " ").split()
     group = {_EXCHANGE_PATHS[1]: float(levels[0])} if name == "a2a+p2p" and len(levels) > 1 else {}
@@ -121,9 +121,9 @@ def _expert_tp(leaf: Lookup) -> Pairs:
 
 def _read_expert_tp(options: _Options) -> dict[str, float]:
     """Return path → ranks that an expert is split over: those of tp where a mixture of experts states none."""
-    ranks = number_of(options, "--expert-tensor-parallel-size")
+    ranks = option_number(options, "--expert-tensor-parallel-size")
     if ranks is None and is_on(options, "--num-experts", N_EXPERTS):
-        ranks = number_of(options, _TENSOR)
+        ranks = option_number(options, _TENSOR)
     return {} if ranks is None else {"mapping.experts.etp": ranks}
 
 

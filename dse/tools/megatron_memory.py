@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dse.tools.megatron_pipeline import read_virtual_stages
 from dse.tools.megatron_shape import layer_count
-from dse.tools.options import CompositeOption, Lookup, Pairs, degrees, is_dense, is_on, number, number_of, unwritten
+from dse.tools.options import CompositeOption, Lookup, Pairs, degrees, is_dense, is_on, number, option_number, unwritten
 from dse.tools.rows import pairs_of
 from dse.types import Precision, Recompute
 
@@ -60,11 +60,11 @@ def _read_recompute(options: _Options) -> dict[str, float]:
     is_of_2021 = "--recompute-method" in options and "--recompute-granularity" not in options
     if granularity == "full" or is_of_2021 or is_on(options, "--checkpoint-activations"):
         values = {"mapping.recompute": float(Recompute.full)}
-        n_layers, chunk_layers = layer_count(options), number_of(options, "--recompute-num-layers")
+        n_layers, chunk_layers = layer_count(options), option_number(options, "--recompute-num-layers")
         if options.get("--recompute-method") != "block" or n_layers is None or chunk_layers is None:
             return values
         chunks = read_virtual_stages(options).get("mapping.virtual_stages", 1.0)
-        layers = chunk_layers * (number_of(options, _STAGES) or 1.0) * chunks
+        layers = chunk_layers * (option_number(options, _STAGES) or 1.0) * chunks
         return values | {"mapping.recompute_share": min(layers / n_layers, 1.0)}
     if is_on(options, "--moe-layer-recompute"):
         return {"mapping.recompute": float(Recompute.expert_block)}
@@ -138,7 +138,7 @@ def read_shards(options: _Options) -> dict[str, float]:
     overlap = is_on(options, "--overlap-grad-reduce")
     if is_on(options, "--use-torch-fsdp2"):
         stage, overlap = 3.0 - is_on(options, "--torch-fsdp2-no-reshard-after-forward"), True
-    copies = number_of(options, "--num-distributed-optimizer-instances") or 1.0
+    copies = option_number(options, "--num-distributed-optimizer-instances") or 1.0
     return {"mapping.zero_stage": stage, "mapping.overlap_dp": float(overlap), "mapping.dp_replicate": copies}
 
 
@@ -181,7 +181,7 @@ def _offloaded_layers(leaf: Lookup) -> Pairs | None:
 
 def _read_offloaded_layers(options: _Options) -> dict[str, float]:
     """Return path → share of activations on the host, which Megatron-LM counts in layers and has without stages."""
-    layers, n_layers = number_of(options, "--cpu-offloading-num-layers"), layer_count(options)
+    layers, n_layers = option_number(options, "--cpu-offloading-num-layers"), layer_count(options)
     if not layers or not n_layers:
         return {}
     return {"mapping.offload_activations": min(layers / n_layers, 1.0)}
@@ -220,7 +220,7 @@ def _read_precision(options: _Options) -> dict[str, float]:
         code = Precision.bf16
     elif is_on(options, "--fp16"):
         code = Precision.fp16
-    elif {"--bf16", "--fp16"} <= options.keys():
+    elif "--bf16" in options and "--fp16" in options:
         code = Precision.fp32
     else:
         return {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dse.tools.layouts import chunk_count, layer_layout
 from dse.tools.megatron_shape import layer_count
-from dse.tools.options import Lookup, Pairs, degrees, is_on, number, number_of
+from dse.tools.options import Lookup, Pairs, degrees, is_on, number, option_number
 
 _STAGES = "--pipeline-model-parallel-size"
 _LAYOUT, _CHUNKS = "--pipeline-model-parallel-layout", "--num-virtual-stages-per-pipeline-rank"
@@ -33,8 +33,11 @@ def read_virtual_stages(options: _Options) -> dict[str, float]:
 
     The forms are those of ``validate_args``, which lets loss and embedding count as layers.
     """
-    chunks, chunk_layers = number_of(options, _CHUNKS), number_of(options, "--num-layers-per-virtual-pipeline-stage")
-    stages, n_layers = number_of(options, _STAGES), layer_count(options)
+    chunks, chunk_layers = (
+        option_number(options, _CHUNKS),
+        option_number(options, "--num-layers-per-virtual-pipeline-stage"),
+    )
+    stages, n_layers = option_number(options, _STAGES), layer_count(options)
     if _LAYOUT in options:
         return {"mapping.virtual_stages": chunk_count(options[_LAYOUT]) / stages} if stages else {}
     if chunk_layers is None:
@@ -48,5 +51,5 @@ def read_virtual_stages(options: _Options) -> dict[str, float]:
 def stage_remark(options: _Options) -> str:
     """Return the remark on stages of an odd number of layers, "" for none."""
     names = [f"--decoder-{place}-pipeline-num-layers" for place in ("first", "last")]
-    layers = [f"{name} {options[name]}" for name in names if number_of(options, name)]
+    layers = [f"{name} {options[name]}" for name in names if option_number(options, name)]
     return f"{', '.join(layers)}: the layout of layers is that of the model of dse" if layers else ""

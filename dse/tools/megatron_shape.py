@@ -21,7 +21,7 @@ from dse.tools.options import (
     is_dense,
     is_on,
     number,
-    number_of,
+    option_number,
 )
 from dse.tools.rows import table
 
@@ -31,7 +31,7 @@ _Options = Mapping[str, str]
 
 def _has_shape(options: _Options) -> bool:
     """True where options state a model, of which the parser computes the rest."""
-    return {"--num-layers", "--hidden-size"} <= options.keys()
+    return "--num-layers" in options and "--hidden-size" in options
 
 
 # --- attention --------------------------------------------------------------------------------------------
@@ -58,17 +58,17 @@ def _read_head_sizes(options: _Options) -> dict[str, float]:
 
     Defaults of latent attention: ``_add_mla_args``.
     """
-    hidden, heads = number_of(options, "--hidden-size"), number_of(options, "--num-attention-heads")
+    hidden, heads = option_number(options, "--hidden-size"), option_number(options, "--num-attention-heads")
     if is_on(options, "--multi-latent-attention"):
-        rotated = number_of(options, "--qk-pos-emb-head-dim") or 64.0
+        rotated = option_number(options, "--qk-pos-emb-head-dim") or 64.0
         return {
-            "workload.head_dim": (number_of(options, "--qk-head-dim") or 128.0) + rotated,
+            "workload.head_dim": (option_number(options, "--qk-head-dim") or 128.0) + rotated,
             f"{_LATENT}rope_dim": rotated,
-            f"{_LATENT}q_rank": number_of(options, "--q-lora-rank") or 0.0,
-            f"{_LATENT}kv_rank": number_of(options, "--kv-lora-rank") or 32.0,
-            f"{_LATENT}v_dim": number_of(options, "--v-head-dim") or 128.0,
+            f"{_LATENT}q_rank": option_number(options, "--q-lora-rank") or 0.0,
+            f"{_LATENT}kv_rank": option_number(options, "--kv-lora-rank") or 32.0,
+            f"{_LATENT}v_dim": option_number(options, "--v-head-dim") or 128.0,
         }
-    size = number_of(options, "--kv-channels")
+    size = option_number(options, "--kv-channels")
     if size is None and hidden is not None and heads is not None:
         size = hidden / heads
     return {} if size is None else {"workload.head_dim": size}
@@ -121,9 +121,9 @@ def _ffn_width(options: _Options) -> float | None:
 
     4 times the hidden size, or with ``--swiglu`` 8 / 3 times in whole multiples of 64.
     """
-    hidden = number_of(options, "--hidden-size")
+    hidden = option_number(options, "--hidden-size")
     if "--ffn-hidden-size" in options or hidden is None or not _has_shape(options):
-        return number_of(options, "--ffn-hidden-size")
+        return option_number(options, "--ffn-hidden-size")
     return math.floor(8.0 * hidden / 3.0 / 64.0) * 64.0 if is_on(options, "--swiglu") else 4.0 * hidden
 
 
@@ -143,7 +143,7 @@ def _read_expert_ffn(options: _Options) -> dict[str, float]:
     """Return path → width of an expert, without a stated one that of a dense feed-forward."""
     if is_dense(options):
         return {}
-    width = number_of(options, "--moe-ffn-hidden-size")
+    width = option_number(options, "--moe-ffn-hidden-size")
     if width is None and is_on(options, "--num-experts"):
         width = _ffn_width(options)
     return {} if width is None else {f"{_EXPERTS}expert_ffn": width}
@@ -219,17 +219,17 @@ def _read_vocabulary(options: _Options) -> dict[str, float]:
     ``_vocab_size_with_padding`` of megatron/training/tokenizer/tokenizer.py: to a multiple of divisor times tp. The
     empty tokenizer of benchmarks adds one token, the end of a document.
     """
-    vocab = number_of(options, "--padded-vocab-size")
+    vocab = option_number(options, "--padded-vocab-size")
     if vocab is not None:
         return {"workload.vocab": vocab}
-    vocab = number_of(options, "--vocab-size")
+    vocab = option_number(options, "--vocab-size")
     if vocab is None and _has_shape(options):
         vocab = _tokenizer_vocab(options)
     if vocab is None:
         return {}
     vocab += float(options.get("--tokenizer-type", "") == "NullTokenizer")
-    divisor = number_of(options, _DIVISOR)
-    multiple = (divisor or 1.0) * (number_of(options, "--tensor-model-parallel-size") or 1.0)
+    divisor = option_number(options, _DIVISOR)
+    multiple = (divisor or 1.0) * (option_number(options, "--tensor-model-parallel-size") or 1.0)
     return {"workload.vocab": vocab if divisor is None else math.ceil(vocab / multiple) * multiple}
 
 
@@ -245,13 +245,13 @@ def _dropout(leaf: Lookup) -> Pairs:
 
 def _read_dropout(options: _Options) -> dict[str, float]:
     """Return path → 1 for any dropout, 0 for none; empty unless options state both."""
-    shares = [share for name in _DROPOUTS if (share := number_of(options, name)) is not None]
+    shares = [share for name in _DROPOUTS if (share := option_number(options, name)) is not None]
     return {"workload.dropout": float(any(shares))} if len(shares) == len(_DROPOUTS) or any(shares) else {}
 
 
 def layer_count(options: _Options) -> float | None:
     """Return the number of layers of the model, None where neither options nor the model are known."""
-    return number_of(options, "--num-layers") or number_of(options, N_LAYERS)
+    return option_number(options, "--num-layers") or option_number(options, N_LAYERS)
 
 
 #: Name in the tables → rule.

@@ -9,9 +9,8 @@ import dataclasses
 import fnmatch
 import math
 import re
-import types
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 #: Reads a leaf by its full path; None where the design has no such leaf.
 Lookup = Callable[[str], float | None]
@@ -22,24 +21,9 @@ Pairs = list[tuple[str, str]]
 #: True or False for the values of a design.
 Condition = Callable[[Lookup], bool]
 
-
-#: Facts that stand among the options of a recipe where they are known: number of devices and of nodes, accelerator of
-#: the catalogue, layers of the model and its experts per layer ("0" for a dense model).
-WORLD_SIZE, NODES, CHIP, N_LAYERS, N_EXPERTS = "@world_size", "@nodes", "@chip", "@n_layers", "@n_experts"
-
-#: Values of a switch that is off.
-_OFF = ("false", "0", "none", "null", "no")
-
-
-def is_on(options: Mapping[str, str], *names: str) -> bool:
-    """True where one of the switches is among the options and not off."""
-    return any(options.get(name, "false").lower() not in _OFF for name in names)
-
-
-def number_of(options: Mapping[str, str], name: str) -> float | None:
-    """Return the number of an option, None without it; ValueError for a text that is no number."""
-    text = options.get(name, "")
-    return float(text) if text else None
+#: Facts beside the options that rules read where they are known, as texts: number of devices, accelerator in the
+#: catalogue, layers and experts of the model ("0" for a dense one), number of nodes.
+WORLD_SIZE, CHIP, N_LAYERS, N_EXPERTS, NODES = "@world_size", "@chip", "@n_layers", "@n_experts", "@nodes"
 
 
 def unwritten(leaf: Lookup) -> None:
@@ -78,6 +62,7 @@ class CaseOption:
     mixture: bool = False  #: whether it is not read for a dense model
     when: Condition = lambda leaf: True
     cases: tuple[tuple[Condition, Callable[[Lookup], Pairs] | None], ...] = ()
+    writes: bool = True
 
     @property
     def path(self) -> str:
@@ -91,6 +76,8 @@ class CaseOption:
 
     def write(self, leaf: Lookup) -> Pairs | None:
         """Return the options of the first case that holds, else those of the leaf's value where ``when`` holds."""
+        if not self.writes:
+            return []
         for condition, pairs in self.cases:
             if condition(leaf):
                 return pairs and pairs(leaf)
@@ -121,6 +108,7 @@ class NumberOption(CaseOption):
     switch: str = ""
     needs_switch: bool = False
     reads: bool = True
+    nothing: tuple[str, ...] = ()  #: texts with which the tool computes the number itself
 
     def pairs_of(self, value: float, leaf: Lookup) -> Pairs:
         """Return the option, empty at the tool's default."""
@@ -139,8 +127,10 @@ class NumberOption(CaseOption):
         text = next((options[name] for name in names if name in options), None)
         if self.key and text is not None:
             match = re.search(rf'"{self.key}":\s*([^\s,}}]+)', text) if "{" in text else re.match("(.+)", text)
-            text = match and match[1]
-        return {} if text is None else {self.path: min(float(text) * self.unit, self.high)}
+            text = match and match[1].strip("\"'")
+        if text is None or text in self.nothing:
+            return {}
+        return {self.path: min(number_of(text) * self.unit, self.high)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,12 +150,16 @@ class SwitchOption(CaseOption):
         return [(self.switch, self.value)] if value == self.on else None
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
-        """Return path → ``on`` or ``off`` by the last of the two options, ``off`` for "false", empty for none."""
-        last_name = next((name for name in reversed(list(options)) if name in (self.switch, self.opposite)), "")
-        if not last_name or (self.mixture and is_dense(options)):
+        """Return path → ``on`` or ``off`` by the last of the two options, empty for none.
+
+        Off says nothing in a row that is only read: the stack has the leaf's value.
+        """
+        names = [name for name in (self.switch, self.opposite) if name and name in options]
+        if not names or (self.mixture and is_dense(options)):
             return {}
-        is_switched_on = last_name == self.switch and is_on(options, self.switch)
-        return {self.path: self.on if is_switched_on else self.off}
+        last_name = names[0] if len(names) == 1 else next(name for name in reversed(list(options)) if name in names)
+        is_as_switched = is_on(options, last_name) is (last_name == self.switch)
+        return {self.path: self.on if is_as_switched else self.off} if is_as_switched or self.writes else {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -220,6 +214,9 @@ CHECKPOINT = "launch.checkpoint"
 
 #: Multi-token prediction layers of a checkpoint, by its file in the catalogue.
 DRAFT_LAYERS = "launch.draft_layers"
+
+#: Words of an option that say nothing.
+_NOTHING = ("", "auto", "null", "none")
 
 _GIB = 2.0**30
 
@@ -299,7 +296,8 @@ def memory_share(name: str, path: str, is_of_free_memory: bool) -> ByteDependent
     return ByteDependentOption(name, path, line, "a share", 1.0)
 
 
-class Tool(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tool:
     """A tool that runs designs."""
 
     name: str
@@ -308,15 +306,27 @@ class Tool(NamedTuple):
     source: str
     rules: tuple[OptionRule, ...]
     show: Callable[[Lookup, Pairs], str]  #: line or file from options
-    aliases: Mapping[str, str] = types.MappingProxyType({})  #: alternative names of options
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: alternative names of options
     dashes: bool = False  #: whether it reads ``--an_option`` as ``--an-option``
+    underscores: bool = False  #: whether it reads ``--an-option`` and ``a-key`` as ``--an_option`` and ``a_key``
     vendors: tuple[str, ...] = ()  #: of the supported accelerators, forks of the vendor included
     notes: tuple[Callable[[Lookup], str], ...] = ()  #: notes on a written line; "" for none
     value_comments: tuple[Callable[[Lookup], str], ...] = ()  #: comments on values of a written line
     remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
     entries: tuple[str, ...] = ()  #: of an additional YAML file
-    texts: Mapping[str, str] = types.MappingProxyType({})  #: what its notes say
-    roles: Mapping[str, Callable[[Lookup], Pairs]] = types.MappingProxyType({})  #: role of a pool → its options
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: what its notes say
+    #: role of a pool → its options
+    roles: Mapping[str, Callable[[Lookup], Pairs]] = dataclasses.field(default_factory=dict)
+    #: option → text where nothing is said, of its version
+    defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    other_defaults: tuple[Mapping[str, Any], ...] = ()  #: of versions ``before`` one, or of ``chips``
+    effects: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: option without a leaf → what it moves
+    off_options: tuple[str, ...] = ()  #: switches that are read when they are off
+    model_options: tuple[Any, ...] = ()  #: options that name the model; a list of those that do together
+    chip_options: tuple[str, ...] = ()  #: options that name the chip
+    #: ``nodes``, ``per_node``, ``total`` → options that state them
+    device_options: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    stack_tool: str = ""  #: tool of dse's stacks whose figures its runs have, by default its own name
 
 
 class LaunchLine(NamedTuple):
@@ -330,6 +340,36 @@ class LaunchLine(NamedTuple):
     comments: tuple[str, ...] = ()  #: what values of options are
 
 
+def option_number(options: Mapping[str, str], name: str) -> float | None:
+    """Return the number that an option states, None without it and for a word that says nothing.
+
+    Raises:
+        ValueError: for another text that is no number.
+
+    >>> option_number({"tp": "8", "pp": "auto"}, "tp"), option_number({"tp": "8", "pp": "auto"}, "pp")
+    (8.0, None)
+    """
+    text = options.get(name, "").strip().lower()
+    return None if text in _NOTHING else float(text)
+
+
+def option_degree(options: Mapping[str, str], name: str) -> float:
+    """Return the degree that an option states, 1 without it.
+
+    Raises:
+        ValueError: for a text that is no degree.
+    """
+    degree = option_number(options, name)
+    if degree is not None and not degree >= 1.0:
+        raise ValueError(f"{name} {options[name]} is no degree")
+    return 1.0 if degree is None else degree
+
+
+def option_on(options: Mapping[str, str], name: str) -> bool:
+    """True for a switch that is on: without a value, or with one that says so; false without the option."""
+    return options.get(name, "false").strip().lower() in ("", "true", "1", "yes", "auto")
+
+
 def number(value: float) -> str:
     """Return a number as text, as written on command lines: whole ones without a point, others to six digits.
 
@@ -337,6 +377,29 @@ def number(value: float) -> str:
     ('4096', '0.9')
     """
     return f"{value:.0f}" if value == round(value) else f"{value:.6g}"
+
+
+#: Suffix of a number → factor, as vLLM and SGLang read them (``human_readable_int``).
+_SUFFIXES = {"k": 1e3, "m": 1e6, "g": 1e9, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30}
+
+
+def number_of(text: str) -> float:
+    """Return the number that a text states, with a suffix of thousands or of 1024s; ValueError for another text.
+
+    >>> number_of("8k"), number_of("8K"), number_of("0.9")
+    (8000.0, 8192.0, 0.9)
+    """
+    factor = _SUFFIXES.get(text[-1:], 0.0)
+    return float(text[:-1]) * factor if factor else float(text)
+
+
+def is_on(options: Mapping[str, str], *names: str) -> bool:
+    """True where one of these switches is among the options, and its text does not turn it off."""
+    return any(options.get(name, "false").strip().lower() not in _OFF_WORDS for name in names)
+
+
+#: Texts that turn a switch off.
+_OFF_WORDS = ("false", "0", "no", "off", "none", "null")
 
 
 #: Accelerators per host of a system of the catalogue whose scale-up network joins several hosts.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dse.tools.megatron import MEGATRON_LM
@@ -30,7 +30,7 @@ from dse.tools.options import (
     degrees,
     is_on,
     number,
-    number_of,
+    option_number,
     unwritten,
 )
 from dse.tools.rows import pairs_of, read_tool, table
@@ -41,62 +41,99 @@ _Options = Mapping[str, str]
 
 # --- names ------------------------------------------------------------------------------------------------
 
-
-@functools.cache
-def _options_by_section(tool: str) -> dict[str, str]:
-    """Return path → option of Megatron-LM, of the sections of a tool and of what it reads by other names."""
-    document = table(tool)
-    paths = {path: option for option, path in document.get("sections", {}).items()}
-    return document.get("read_sections", {}) | paths
-
-
-def _megatron_option(tool: str, name: str) -> tuple[str, bool]:
-    """Return the option of Megatron-LM that a path of a tool means, "" for none, and True for its opposite."""
-    if name.startswith("@"):
-        return name, False
-    options_by_section = _options_by_section(tool)
-    if name in options_by_section:
-        return options_by_section[name], False
-    prefixes = table(tool).get("prefixes", [""])
-    if not name.startswith("--") and not any(name.startswith(prefix) for prefix in prefixes):
-        return "", False
-    attribute = name.rpartition(".")[2].removeprefix("--").replace("-", "_")
-    document = table("megatron-lm")
-    negated_options = document["negated"] | document["negated_fields"]
-    if attribute in negated_options:
-        return str(negated_options[attribute]), True
-    named_options = document["attributes"] | document["fields"]
-    return str(named_options.get(attribute, "--" + attribute.replace("_", "-"))), False
-
-
-def megatron_options(tool: str, options: _Options) -> dict[str, str]:
-    """Return options of a tool as those of Megatron-LM, with what they imply.
-
-    Args:
-        tool: a tool of this module.
-        options: option → value by the names of its rules.
-
-    Returns:
-        Option of Megatron-LM → value: "" for a switch, "false" for one that is off, words for a list.
-
-    >>> megatron_options("megatron-bridge", {"model.add_bias_linear": "false", "model.cp_comm_type": "[p2p,a2a]"})
-    {'--disable-bias-linear': '', '--cp-comm-type': 'p2p a2a'}
-    """
-    implied = table(tool).get("implies", {})
-    values, implied_values = dict[str, str](), dict[str, str]()
-    for name, text in options.items():
-        option, is_negated = _megatron_option(tool, name)
-        value = _as_words(text)
-        if not option or text.lower() in _NOTHING:
-            continue
-        values[option] = ("false" if value == "" else "") if is_negated else value
-        for key in {name, option} & implied.keys() if is_on({option: value}, option) else ():
-            implied_values |= dict(pairs_of(implied[key]))
-    return implied_values | values
-
-
 #: Values of an option that says nothing.
 _NOTHING = ("null", "none", "~")
+
+
+@functools.cache
+def _attributes() -> dict[str, list[tuple[str, bool]]]:
+    """Return option of Megatron-LM → (attribute or field of another name, True for its opposite)."""
+    document = table("megatron-lm")
+    names: dict[str, list[tuple[str, bool]]] = {}
+    for key, is_negated in (("attributes", False), ("fields", False), ("negated", True), ("negated_fields", True)):
+        for attribute, option in document[key].items():
+            names.setdefault(option, []).append((attribute, is_negated))
+    return names
+
+
+@functools.cache
+def _paths_of(tool: str, option: str) -> tuple[tuple[str, bool], ...]:
+    """Return the paths by which a tool states an option of Megatron-LM, with True for those of its opposite."""
+    document = table(tool)
+    sections, further = document.get("sections", {}), document.get("read_sections", {})
+    paths = [(sections[option], False)] if option in sections else []
+    paths += [(path, False) for path, name in further.items() if name == option]
+    attributes = [(option.removeprefix("--").replace("-", "_"), False), *_attributes().get(option, [])]
+    prefixes = document.get("prefixes", [])
+    paths += [(prefix + name, is_negated) for prefix in prefixes for name, is_negated in attributes]
+    foreign = {*further, *(path for name, path in sections.items() if name != option)}
+    return tuple(entry for entry in paths if entry[0] not in foreign or further.get(entry[0]) == option)
+
+
+@functools.cache
+def _implied(tool: str, option: str) -> tuple[tuple[str, str], ...]:
+    """Return (option or path, value) that imply an option of Megatron-LM."""
+    rows = table(tool).get("implies", {}).items()
+    return tuple((key, value) for key, text in rows for name, value in pairs_of(text) if name == option)
+
+
+class MegatronOptions(Mapping[str, str]):
+    """Options of a tool by the names of Megatron-LM: "" for a switch, "false" for one that is off, words for a list.
+
+    Names are looked up one by one, so that a reader learns which options a rule reads.
+
+    >>> options = MegatronOptions(
+    ...     "megatron-bridge", {"model.add_bias_linear": "false", "model.cp_comm_type": "[p2p,a2a]"}
+    ... )
+    >>> options["--disable-bias-linear"], options["--cp-comm-type"], "--bf16" in options
+    ('', 'p2p a2a', False)
+    """
+
+    def __init__(self, tool: str, options: Mapping[str, str]) -> None:
+        self._tool = tool
+        self._options = options
+
+    def __getitem__(self, option: str) -> str:
+        text = self._text(option)
+        if text is None:
+            raise KeyError(option)
+        return text
+
+    def __iter__(self) -> Iterator[str]:
+        return (option for option in _option_names() if option in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, option: object) -> bool:
+        return self._text(str(option)) is not None
+
+    def _text(self, option: str) -> str | None:
+        """Return the text of an option, None without it: as it is stated, else as implied, else by default."""
+        if option.startswith("@"):
+            return self._options.get(option)
+        default_texts, default = table(self._tool).get("defaults", {}), None
+        for path, is_negated in _paths_of(self._tool, option):
+            text = self._options.get(path)
+            if text is None or text.lower() in _NOTHING:
+                continue
+            value = _as_words(text)
+            value = ("" if value == "false" else "false") if is_negated else value
+            if default_texts.get(path) != text:
+                return value
+            default = value if default is None else default
+        for key, value in _implied(self._tool, option):
+            source = self if key in _option_names() else self._options
+            if is_on(source, key):
+                return value
+        return default
+
+
+@functools.cache
+def _option_names() -> frozenset[str]:
+    """Return the names of Megatron-LM's options in its table and in those of tools that are built on it."""
+    document = table("megatron-lm")
+    return frozenset((*document["defaults"], *document["effects"], *_attributes(), "--num-query-groups"))
 
 
 def _as_value(value: str) -> str:
@@ -108,8 +145,10 @@ def _as_value(value: str) -> str:
 
 def _as_words(text: str) -> str:
     """Return a value of a recipe as Megatron-LM's option has it: "" for "true", a list as words, a type by its name."""
-    if text.lower() in ("true", *_NOTHING):
+    if text.lower() in ("true", ""):
         return ""
+    if text.lower() == "false":
+        return "false"
     words = text.strip("[]").replace(",", " ") if not text.startswith("[[") else text
     return words.removeprefix("torch.")
 
@@ -131,7 +170,7 @@ def _renamed(tool: str, rule: OptionRule) -> OptionRule:
     def value_of(option: str, value: str) -> str:
         return "false" if option in _NEGATED and option not in sections and not value else _as_value(value)
 
-    return CompositeOption(rule.paths, write, lambda options: rule.read(megatron_options(tool, options)))
+    return CompositeOption(rule.paths, write, lambda options: rule.read(MegatronOptions(tool, options)))
 
 
 _NEGATED = {option: name for name, option in table("megatron-lm")["negated"].items()}
@@ -214,7 +253,7 @@ def _read_bridge_precision(options: _Options) -> dict[str, float]:
 _SHARD_RULE = CompositeOption(
     SHARD_PATHS,
     lambda leaf: with_switches(shard_pairs(leaf)),
-    lambda options: read_shards(options) if SHARD_OPTIONS & options.keys() else {},
+    lambda options: read_shards(options) if any(name in options for name in SHARD_OPTIONS) else {},
 )
 
 MEGATRON_BRIDGE = _recipe_tool(
@@ -354,9 +393,9 @@ def _deepspeed_stage(leaf: Lookup) -> Pairs:
 
 def _read_deepspeed_stage(options: _Options) -> dict[str, float]:
     """Return path → ZeRO stage of the configuration beside, or of the option, or of Megatron-LM's own optimiser."""
-    stage = number_of(options, "zero_optimization.stage")
+    stage = option_number(options, "zero_optimization.stage")
     if stage is None and is_on(options, "--deepspeed"):
-        stage = number_of(options, _ZERO)
+        stage = option_number(options, _ZERO)
     if stage is not None:
         return {"mapping.zero_stage": stage}
     return {"mapping.zero_stage": 1.0} if is_on(options, "--use-distributed-optimizer") else {}

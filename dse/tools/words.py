@@ -28,7 +28,12 @@ def split(text: str | Sequence[str]) -> list[str]:
 _OPTION = re.compile(r"--|-[A-Za-z]|\+{0,2}[A-Za-z_][\w.]*=")
 
 
-def options(words: Sequence[str], entries: Container[str] = (), name_of: Callable[[str], str] = str) -> dict[str, str]:
+def options(
+    words: Sequence[str],
+    entries: Container[str] = (),
+    name_of: Callable[[str], str] = str,
+    single: Container[str] = (),
+) -> dict[str, str]:
     """Return option → its values joined by spaces, "" for a switch, in order of last occurrence.
 
     ``--name=value``, ``name=value`` and ``name: value`` are read too.
@@ -37,6 +42,7 @@ def options(words: Sequence[str], entries: Container[str] = (), name_of: Callabl
         words: of a command line.
         entries: names that may be read as ``name: value``.
         name_of: gives the name of an option in the rules of a tool.
+        single: options of one value, behind which words without a dash are no values.
     """
     values_by_option: dict[str, list[str]] = {}
     name = ""
@@ -51,6 +57,6 @@ def options(words: Sequence[str], entries: Container[str] = (), name_of: Callabl
             values_by_option[name] = [value] if equals else []
         elif word in ("(", ")"):  # of a shell array
             name = ""
-        elif name:
+        elif name and not (name in single and values_by_option[name]):
             values_by_option[name].append(word)
     return {name: " ".join(values) for name, values in values_by_option.items()}

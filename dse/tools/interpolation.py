@@ -1,0 +1,131 @@
+"""References within a configuration: ``${a.b}``, ``${.b}``, ``${multiply:4, ${.b}}``, ``${NAME:-8}``, ``$(NAME)``.
+
+The forms are those of OmegaConf (a path from the root, or from the table with leading dots; a function by its name),
+of Primus (``${NAME:8}``, a variable of the environment with its default) and of Kubernetes. A reference that the
+file does not explain stays as it is, and is an open value. Nothing is executed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dse.tools.shell import whole_number
+
+#: An innermost reference.
+_REFERENCE = re.compile(r"\$\{([^${}]*)\}|\$\((\w+)\)")
+
+#: Maximum number of replacements within one value, of its characters, and of references behind one another.
+_MAX_STEPS, _MAX_CHARACTERS, _MAX_DEPTH = 60, 10_000, 8
+
+#: Function of a configuration → its value of numbers; those of OmegaConf's users that tools register.
+_FUNCTIONS: dict[str, Callable[[list[float]], float]] = {
+    "multiply": math.prod,
+    "mul": math.prod,
+    "add": sum,
+    "sum": sum,
+    "subtract": lambda v: v[0] - v[1],
+    "divide": lambda v: v[0] / v[1],
+    "div": lambda v: v[0] / v[1],
+    "int_div": lambda v: v[0] // v[1],
+    "max": max,
+    "min": min,
+}
+
+
+def resolved(document: Any, variables: Mapping[str, str]) -> Any:
+    """Return a document with its references replaced by what the file says.
+
+    Args:
+        document: tables, lists and values, as parsed.
+        variables: name → value of the environment that the file states.
+
+    Returns:
+        The document, open references as they are.
+
+    >>> resolved({"a": {"n": 4, "m": "${multiply:2, ${.n}}"}, "b": "${a.m}"}, {})
+    {'a': {'n': 4, 'm': 8}, 'b': 8}
+    """
+
+    def value_at(node: Any, path: tuple[str | int, ...]) -> Any:
+        if isinstance(node, dict):
+            return {key: value_at(inner, (*path, key)) for key, inner in node.items()}
+        if isinstance(node, list):
+            return [value_at(inner, (*path, i)) for i, inner in enumerate(node)]
+        return _replaced(node, path, document, variables, 0) if isinstance(node, str) and "$" in node else node
+
+    return value_at(document, ())
+
+
+def _replaced(text: str, path: tuple[str | int, ...], document: Any, variables: Mapping[str, str], depth: int) -> Any:
+    """Return a text with references replaced, a value of its type where it is one reference alone."""
+    position = 0
+    for _ in range(_MAX_STEPS):
+        match = _REFERENCE.search(text, position)
+        if match is None or len(text) > _MAX_CHARACTERS:
+            return text
+        value = variables.get(match[2]) if match[2] else _referenced(match[1], path, document, variables, depth)
+        if value is None or isinstance(value, dict | list):
+            position = match.end()
+        elif match[0] == text and not isinstance(value, str):
+            return value
+        else:
+            text = text[: match.start()] + _text(value) + text[match.end() :]
+            position = 0  # an outer reference may be explained now
+    return text
+
+
+def _text(value: Any) -> str:
+    """Return a value as it stands in a configuration."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _referenced(
+    inner: str, path: tuple[str | int, ...], document: Any, variables: Mapping[str, str], depth: int
+) -> Any:
+    """Return the value of the text within ``${…}``, None for one that the file does not explain."""
+    name, colon, rest = inner.partition(":")
+    name = name.strip()
+    if colon:
+        if name in _FUNCTIONS:
+            return _computed(name, rest)
+        if name in ("oc.env", "env", "oc.decode"):
+            variable, comma, default = rest.partition(",")
+            return variables.get(variable.strip(), _number(default) if comma else None)
+        if re.fullmatch(r"\w+", name):
+            return variables.get(name) or _number(rest.lstrip("-="))
+        return None
+    if expression := whole_number(name):
+        return expression
+    if name in variables:
+        return variables[name]
+    dots = len(name) - len(name.lstrip("."))
+    keys: list[str | int] = [*(path[: len(path) - dots] if dots else ()), *filter(None, name.split("."))]
+    node = document
+    for key in keys:
+        if isinstance(node, list) and str(key).isdigit() and int(key) < len(node):
+            node = node[int(key)]
+        elif isinstance(node, dict) and (key in node):
+            node = node[key]
+        else:
+            return None
+    if isinstance(node, str) and "$" in node and depth < _MAX_DEPTH:
+        return _replaced(node, tuple(keys), document, variables, depth + 1)
+    return node
+
+
+def _computed(name: str, rest: str) -> float | None:
+    """Return the value of a function of numbers, None for others."""
+    try:
+        value = _FUNCTIONS[name]([float(part) for part in rest.split(",")])
+    except (ValueError, ArithmeticError, IndexError):
+        return None
+    return int(value) if math.isfinite(value) and value == int(value) else value
+
+
+def _number(text: str) -> Any:
+    """Return the whole number that a text is, else the text without its quotes."""
+    text = text.strip().strip("\"'")
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text

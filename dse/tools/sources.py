@@ -1,0 +1,336 @@
+"""Parts of files that may state options: commands of scripts and containers, and tables of configurations.
+
+A file is read by its content: JSON, TOML, YAML, Python's assignments, else a shell script. Scripts within
+configurations, files within scripts (heredocs) and ConfigMaps within manifests are parts of their own. Variables that
+one file states count in all files of a reading.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from dse.errors import InputError
+from dse.tools.documents import MAX_VALUES, yaml_documents
+from dse.tools.interpolation import resolved
+from dse.tools.shell import Command, script
+
+#: Tables of variables of the environment, by their keys.
+ENVIRONMENTS = ("env", "envs", "ENV_VARS", "env_vars", "env_variables", "environment", "environment_variables")
+
+#: Keys whose texts are scripts.
+_SCRIPTS = ("run", "script", "cmd", "command", "commands", "args", "launch_command", "entrypoint", "inline")
+
+#: Maximum depth of parts within parts.
+_MAX_DEPTH = 6
+
+#: Options of a shell behind which a script stands.
+_SHELL_OPTIONS = ("-c", "-lc", "-ec", "-exc", "-xc", "-cx", "-euc", "-lic")
+
+
+class Source(NamedTuple):
+    """A part of a file: the words of a command, or a table."""
+
+    file: str  #: name of the file, and of the part within it
+    words: tuple[str, ...] = ()
+    table: dict[str, Any] | None = None
+
+
+class Sources(NamedTuple):
+    """Parts of the files of a reading."""
+
+    parts: list[Source]
+    variables: dict[str, str]  #: of scripts and environments
+    directives: list[str]  #: words of lines ``#SBATCH`` and the like
+    text: str  #: of all files
+    files: dict[str, str]  #: name → text
+
+
+def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = None) -> Sources:
+    """Return the parts of files.
+
+    Args:
+        texts: name of a file → its text.
+        environment: variables that count where no file assigns them.
+
+    Raises:
+        InputError: for a file that is none of the formats, and for one of too many values.
+
+    >>> sources({"a.sh": "TP=8; vllm serve m -tp $TP"}).parts[0].words
+    ('vllm', 'serve', 'm', '-tp', '8')
+    """
+    result = Sources([], dict(environment or {}), [], "\n".join(texts.values()), dict(texts))
+    called = _called_files(texts)
+    for name, text in texts.items():
+        if name not in called:
+            _read(name, text.lstrip("\ufeff"), result, 0)
+    return result
+
+
+def _called_files(texts: Mapping[str, str]) -> set[str]:
+    """Return the scripts that others of the files call: these are read where they are called."""
+    return {
+        name
+        for name in texts
+        if PurePath(name).suffix in _SHELLS
+        and any(_CALL.search(text) and PurePath(name).name in text for other, text in texts.items() if other != name)
+    }
+
+
+#: A call of a script.
+_CALL = re.compile(r"(?:bash|sh|source|\.|srun|sbatch)\s")
+
+
+def _read(name: str, text: str, result: Sources, depth: int) -> None:
+    """Add the parts of a text to a result."""
+    if depth > _MAX_DEPTH:
+        raise InputError(name, "files nested too deep", f"at most {_MAX_DEPTH}", "give the inner file")
+    if PurePath(name).suffix == ".py":
+        result.parts.append(Source(name, table=_python(name, text)))
+        return
+    documents = _documents(name, text)
+    for document in documents:
+        result.variables.update(
+            (key, value) for key, value in _environment(document, itertools.count()) if key not in result.variables
+        )
+    for document in documents:
+        table = resolved(document, result.variables)
+        result.parts.append(Source(name, table=table))
+        _read_inner(name, table, result, depth, itertools.count())
+    if not documents:
+        _read_script(name, text, result, depth)
+
+
+def _documents(name: str, text: str) -> list[dict[str, Any]]:
+    """Return the tables of a file of JSON, TOML or YAML, empty for a script."""
+    lines = (line.rstrip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", "//")))
+    first, suffix = next(lines, ""), PurePath(name).suffix.lower()
+    try:
+        if suffix in (".json", ".jsonc") or first.lstrip().startswith("{"):
+            values = [json.loads(text)]
+        elif suffix == ".toml" or (_TABLE.match(first) and suffix not in _SHELLS and _is_toml(text)):
+            values = [tomllib.loads(text)]
+        elif suffix in (".yaml", ".yml") or (suffix not in _SHELLS and (first == "---" or _MAPPING.match(first))):
+            values = yaml_documents(text, strict=suffix in (".yaml", ".yml"))
+        else:
+            return []
+    except RecursionError:
+        raise InputError(name, "brackets nested too deep", "a configuration", "check the file") from None
+    except ValueError as error:
+        if suffix in (".json", ".toml"):
+            allowed = f"valid {suffix[1:].upper()}"
+            raise InputError(name, " ".join(str(error).split()), allowed, "correct the file") from None
+        return []
+    return [document for document in values if isinstance(document, dict)]
+
+
+_SHELLS = (".sh", ".bash", ".slurm", ".sbatch", ".zsh")
+
+#: First line of a YAML mapping, and of a table of TOML.
+_MAPPING = re.compile(r"-?\s*[A-Za-z_\"'][\w.\"'/ -]*:(\s|$)")
+_TABLE = re.compile(r"\[\[?[\w.\"-]+\]?\]|[\w.-]+\s*=\s*\S")
+
+
+def _is_toml(text: str) -> bool:
+    """True for a text that TOML's reader takes."""
+    try:
+        tomllib.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+# --- scripts ----------------------------------------------------------------------------------------------
+
+
+def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
+    """Add the commands of a script, its heredocs and scripts within words to a result."""
+    shell = script(text, result.variables, depth)
+    result.variables.update(shell.variables)
+    result.directives.extend(shell.directives)
+    for command in shell.commands:
+        _read_command(name, command, result, depth)
+    used = {word for part in result.parts for word in part.words}
+    for variable, value in shell.variables.items():  # options and commands that no command of the file takes
+        words = tuple(_split(value)) if value.lstrip().startswith("-") else ()
+        if words and not used & set(words):
+            result.parts.append(Source(f"{name}: {variable}", words))
+        elif _is_script(value) and not used & {word for word in _split(value) if word.startswith("-")}:
+            _read_script(f"{name}: {variable}", value, result, depth + 1)
+
+
+def _read_command(name: str, command: Command, result: Sources, depth: int) -> None:
+    """Add a command to a result, with the file or the script that it reads, and with scripts within its words."""
+    if command.text and command.target:
+        _read(command.target, command.text, result, depth + 1)
+    elif command.text:
+        _read(f"{name}: {command.words[0]}", command.text, result, depth + 1)
+    words = command.words
+    if called := _called(words, result.files, name):
+        file, arguments = called
+        places = {str(i): argument for i, argument in enumerate(arguments, 1)}
+        result.variables.update(places)
+        _read(file, result.files[file], result, depth + 1)
+        for place in places:
+            result.variables.pop(place, None)
+        return
+    behind = [word for i, word in enumerate(words) if i > 1 and words[i - 1] in _SHELL_OPTIONS and "sh" in words[i - 2]]
+    scripts = [*behind, *(word for word in words if _is_script(word) and word not in behind)]
+    if scripts and not command.text:
+        for text in scripts:
+            _read_script(name, text, result, depth + 1)
+        words = [word for word in words if word not in scripts]
+    result.parts.append(Source(name, tuple(words)))
+
+
+def _called(words: Sequence[str], files: Mapping[str, str], name: str) -> tuple[str, list[str]] | None:
+    """Return (file, arguments) of a command that calls another of the files, None for others."""
+    for i, word in enumerate(words[:8]):
+        for file in files:
+            is_name = PurePath(word).name == PurePath(file).name and PurePath(file).suffix in _SHELLS
+            if is_name and file != name.partition(":")[0]:
+                return file, list(words[i + 1 :])
+    return None
+
+
+def _is_script(word: str) -> bool:
+    """True for a word that has a command with options in it."""
+    return bool(
+        re.search(r"\s", word.strip()) and re.search(r"(^|\s)--?[A-Za-z]", word) and not word.startswith("-")
+    ) and (not word.lstrip().startswith(("{", "[")))
+
+
+def _split(text: str) -> list[str]:
+    """Return the words of a text, by blanks where a quotation is open."""
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:
+        return text.split()
+
+
+# --- configurations ---------------------------------------------------------------------------------------
+
+
+def _count(steps: Iterator[int]) -> None:
+    """Count one value; InputError for a file of too many."""
+    if next(steps) > MAX_VALUES:
+        raise InputError("arguments", "a file of too many values", f"at most {MAX_VALUES:,}", "give one recipe")
+
+
+def _environment(node: Any, steps: Iterator[int]) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of the variables that tables of the environment state, and of ConfigMaps' short values."""
+    _count(steps)
+    if isinstance(node, list):
+        for child in node:
+            yield from _environment(child, steps)
+    if not isinstance(node, dict):
+        return
+    for key, child in node.items():
+        if key in ENVIRONMENTS or (key == "data" and node.get("kind") == "ConfigMap"):
+            yield from _variables(child)
+        yield from _environment(child, steps)
+
+
+def _variables(node: Any) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of a table, of a list of ``name`` and ``value``, or of texts ``NAME=value``."""
+    if isinstance(node, dict):
+        yield from (
+            (str(k), str(v)) for k, v in node.items() if isinstance(v, str | int | float) and "\n" not in str(v)
+        )
+    for entry in node if isinstance(node, list) else ():
+        if isinstance(entry, dict) and "name" in entry and isinstance(entry.get("value"), str | int | float):
+            yield str(entry["name"]), str(entry["value"])
+        elif isinstance(entry, str) and "=" in entry:
+            name, _, value = entry.partition("=")
+            yield name, value
+
+
+def _read_inner(name: str, node: Any, result: Sources, depth: int, steps: Iterator[int]) -> None:
+    """Add the scripts and files within a table to a result, and the commands of containers."""
+    _count(steps)
+    if isinstance(node, list):
+        for child in node:
+            _read_inner(name, child, result, depth, steps)
+    if not isinstance(node, dict):
+        return
+    is_map = node.get("kind") == "ConfigMap"
+    words = [*_command_words(node.get("command")), *_command_words(node.get("args"))]
+    if words:
+        _read_command(name, Command(_without_shell(words)), result, depth)
+    for key, child in node.items():
+        if is_map and key == "data" and isinstance(child, dict):
+            for file, text in child.items():
+                if isinstance(text, str) and "\n" in text:
+                    _read(f"{name}: {file}", text, result, depth + 1)
+        elif isinstance(child, str) and ("\n" in child or key in _SCRIPTS) and key not in ("command", "args"):
+            if re.search(r"(^|\s)--?[A-Za-z]", child):
+                _read_script(f"{name}: {key}", child, result, depth + 1)
+        elif key not in ("command", "args") or isinstance(child, dict):
+            _read_inner(name, child, result, depth, steps)
+
+
+def _command_words(node: Any) -> list[str]:
+    """Return the words of a command of a container: of a list of plain values, or of a text; empty for others."""
+    if isinstance(node, str):
+        return ["-c", node] if "\n" in node else _split(node)
+    return (
+        [str(word) for word in node]
+        if isinstance(node, list) and not any(isinstance(w, dict | list) for w in node)
+        else []
+    )
+
+
+def _without_shell(words: list[str]) -> list[str]:
+    """Return words without a shell in front of a script."""
+    return [
+        word
+        for i, word in enumerate(words)
+        if word not in _SHELL_OPTIONS and not (i + 1 < len(words) and words[i + 1] in _SHELL_OPTIONS and "sh" in word)
+    ]
+
+
+# --- Python -----------------------------------------------------------------------------------------------
+
+
+def _python(name: str, text: str) -> dict[str, Any]:
+    """Return dotted name → constant of the assignments and keyword arguments of a Python program, which is not run.
+
+    Raises:
+        InputError: for a text that is no Python.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise InputError(name, "no Python program", "a recipe", "give the command line or the configuration") from None
+    values: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and (value := _constant(node.value)) is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            values |= {path: value for target in targets if (path := _dotted(target))}
+        elif isinstance(node, ast.keyword) and node.arg and (value := _constant(node.value)) is not None:
+            values.setdefault(node.arg, value)
+    return values
+
+
+def _constant(node: ast.expr | None) -> Any:
+    """Return the constant of an expression, None for others."""
+    try:
+        value = ast.literal_eval(node) if node is not None else None
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return value if isinstance(value, str | int | float | bool) else None
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return the dotted name of an attribute without the object that it is of, "" for others."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names, node = [node.attr, *names], node.value
+    return ".".join(names) if isinstance(node, ast.Name) and names else node.id if isinstance(node, ast.Name) else ""
