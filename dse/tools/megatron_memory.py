@@ -132,7 +132,7 @@ def read_shards(options: _Options) -> dict[str, float]:
     PyTorch's FSDP 2 overlaps its messages by itself, and has ZeRO 2 where weights are not sharded again.
     """
     stages = {"optim": 1.0, "optim_grads": 2.0, "optim_grads_params": 3.0}
-    stage = float(is_on(options, "--use-distributed-optimizer", "--overlap-param-gather"))
+    stage = float(is_on(options, "--use-distributed-optimizer"))
     if is_on(options, *_FSDP):
         stage = stages.get(options.get("--data-parallel-sharding-strategy", ""), stage)
     overlap = is_on(options, "--overlap-grad-reduce")

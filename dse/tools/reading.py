@@ -193,7 +193,7 @@ def read(
     model_text, slug = ("", None) if has_model else _model(files, stated, chosen, workload, texts)
     version = recognition.version_of(chosen.name, files.text)
     pseudo = _pseudo_options(chip, devices, slug, system)
-    defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""))
+    defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""), stated)
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
     readings, stated_paths = _option_readings(chosen, merged, stated, defaults, values, places)

@@ -91,13 +91,16 @@ def read_tool(
     return Tool(**values | {"name": name, "rules": tuple(rules), "show": _line_writer(document)} | fields)
 
 
-def defaults_of(tool: Tool, version: str = "", chip: str = "") -> dict[str, str]:
+def defaults_of(
+    tool: Tool, version: str = "", chip: str = "", stated: Mapping[str, str] = types.MappingProxyType({})
+) -> dict[str, str]:
     """Return option → text of what a tool takes where nothing is said.
 
     Args:
-        tool: with defaults of its version, and others before or since a version, or of chips.
+        tool: with defaults of its version, and others before or since a version, of chips, or with options.
         version: that runs; "" for that of the table.
         chip: accelerator of the catalogue; "" if unknown.
+        stated: option → text of what is said; a row of ``options`` counts where all of its patterns match.
 
     >>> defaults_of(read_tool("vllm"))["--tensor-parallel-size"]
     '1'
@@ -107,9 +110,12 @@ def defaults_of(tool: Tool, version: str = "", chip: str = "") -> dict[str, str]
         is_of_version = ("before" not in row or (version and _parts(version) < _parts(row["before"]))) and (
             "since" not in row or (version and _parts(version) >= _parts(row["since"]))
         )
-        if is_of_version and (
-            "chips" not in row or any(fnmatch.fnmatchcase(chip, pattern) for pattern in row["chips"])
-        ):
+        is_of_options = all(
+            name in stated and fnmatch.fnmatchcase(stated[name].lower(), pattern)
+            for name, pattern in row.get("options", {}).items()
+        )
+        is_of_chip = "chips" not in row or any(fnmatch.fnmatchcase(chip, pattern) for pattern in row["chips"])
+        if is_of_version and is_of_options and is_of_chip:
             defaults |= row["values"]
     return defaults
 

@@ -75,7 +75,7 @@ def test_defaults_of_variables_count_and_other_frameworks_names_are_those_of_a_r
     found = read("megatron-lm", primus)
     assert found == {"tp": 4, "precision": float(dse.types.Precision.bf16)}  # its presets say how the state is split
     assert read("megatron-bridge", "model:\n  tensor_model_parallel_size: 4\n") == {"tp": 4}
-    split = read("megatron-lm", primus + "      overlap_param_gather: true\n      overlap_grad_reduce: false\n")
+    split = read("megatron-lm", primus + "      use_distributed_optimizer: true\n      overlap_grad_reduce: false\n")
     assert split["zero_stage"] == 1 and split["overlap_dp"] == 0
     with pytest.raises(InputError, match="no option of a design"):
         read("megatron-lm", "modules:\n  pre_trainer:\n    overrides:\n      lr: 0.1\n")
