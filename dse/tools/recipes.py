@@ -228,7 +228,7 @@ NEMO_RL = recipe_tool(
     },
 )
 
-PRIMUS = recipe_tool("primus", {})
+PRIMUS = recipe_tool("primus", {"shards": renamed_rule("primus", _SHARD_RULE)})
 
 
 # --- Megatron-DeepSpeed -----------------------------------------------------------------------------------
