@@ -476,7 +476,7 @@ def _option_name(path: str, tool: Tool, names: frozenset[str]) -> str:
         for name in (end, f"--{end}", f"--{end.replace('_', '-')}", end.replace("-", "_"), f"--{end.lstrip('-')}"):
             if name in names:
                 return tool.aliases.get(name, name)
-    return path
+    return keys[-1] if keys[-1].startswith("--") else path
 
 
 def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, notes: list[str]) -> dict[str, str]:
@@ -754,8 +754,9 @@ _RECIPE = ("workload.seq_len", "workload.global_batch", "workload.requests.")
 
 
 def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> dict[str, float]:
-    """Return values without those of experts at their neutral value, of a model that has none."""
-    if slug is None or catalog.is_mixture(slug) or values.get("workload.experts.n_experts"):
+    """Return values without those of experts at their neutral value, of a model that has none, by name or by shape."""
+    has_experts = catalog.is_mixture(slug) if slug else "workload.n_layers" not in values
+    if has_experts or values.get("workload.experts.n_experts"):
         return dict(values)
     leaves = all_leaves()
 
