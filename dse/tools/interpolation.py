@@ -48,7 +48,6 @@ def resolved(document: Any, variables: Mapping[str, str]) -> Any:
     >>> resolved({"a": {"n": 4, "m": "${multiply:2, ${.n}}"}, "b": "${a.m}"}, {})
     {'a': {'n': 4, 'm': 8}, 'b': 8}
     """
-
     resolver = _Resolver(document, variables)
 
     def value_at(node: Any, path: _Path) -> Any:
