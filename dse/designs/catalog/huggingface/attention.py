@@ -134,9 +134,10 @@ def local_layers(values: Values, family: Family, layers: int, notes: list[str]) 
         InputError: for lists of another length, and for kinds of layers that dse does not know.
     """
     tokens = values.integer(_WINDOW["tokens"], minimum=0) or 0
-    kinds = _kinds(values, layers)
-    if not tokens or values.get("use_sliding_window") is False:
-        if any(kind in _LOCAL for kind in kinds) and values.get("use_sliding_window") is not False:
+    kinds, switch = _kinds(values, layers), values.get("use_sliding_window")
+    if not tokens or switch is False:
+        values.read |= {"max_window_layers", *_WINDOW["interval"], *_WINDOW["flags"]} & {*values.config}
+        if any(kind in _LOCAL for kind in kinds) and switch is not False:
             got = f"layers with a window, without {_WINDOW['tokens'][0]}"
             raise InputError(values.place(_WINDOW["kinds"]), got, "a window in tokens", f"add {_WINDOW['tokens'][0]}")
         return 0, 0
