@@ -104,11 +104,17 @@ def read_config(
         fields=fields,
         checkpoint=checkpoint,
         notes=tuple(notes),
-        defaults={key: value for key, value in values.defaults_read.items() if is_set(value) or value in (0, 1)},
+        defaults=_defaults(values, fields),
         read=tuple(read),
         silent=tuple(values.silent()),
         unread=tuple(values.unread()),
     )
+
+
+def _defaults(values: Values, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the class defaults that a reader should know of: no switches that are off, and no window of no layer."""
+    windows = () if "window" in fields else (*KEYS["window"]["tokens"], *KEYS["window"]["interval"], "max_window_layers")
+    return {key: value for key, value in values.defaults_read.items() if value is not False and key not in windows}
 
 
 # Which model of a configuration
@@ -247,6 +253,7 @@ def _numbers(values: Values, family: Family, is_mixture: bool) -> dict[str, int]
     """Return field → number of what any decoder has; InputError where one is missing."""
     keys = {field: tuple(names) for field, names in _SHAPE.items()}
     if family.dense_width:
+        values.read |= {*keys["ffn_hidden"]} & {*values.config}
         keys["ffn_hidden"] = (family.dense_width,)
     elif is_mixture:  # all layers may have experts
         keys["ffn_hidden"] = (*keys["ffn_hidden"], *KEYS["mixture"]["width"])
@@ -316,15 +323,15 @@ def _is_gated(values: Values, family: Family, kind: str, notes: list[str]) -> bo
 def _tied(values: Values, outer: Config) -> bool:
     """Return whether embeddings are tied: by its key, that of a wrapper, or the classes of both."""
     value = values.config.get("tie_word_embeddings")
-    key_place, values_read = values.place("tie_word_embeddings"), {"tie_word_embeddings"} & {*values.config}
-    values.read |= values_read
+    values.read |= {"tie_word_embeddings"} & {*values.config}
     if value is None:
         value = outer.get("tie_word_embeddings")
     if value is None:
         wrapper = CLASSES.get(str(outer.get("model_type")), {})
         value = wrapper.get("tie_word_embeddings", values.defaults.get("tie_word_embeddings", False))
+        values.defaults_read["tie_word_embeddings"] = value
     if not isinstance(value, bool):
-        raise InputError(key_place, short(value), "true or false", "correct it")
+        raise InputError(values.place("tie_word_embeddings"), short(value), "true or false", "correct it")
     return value
 
 

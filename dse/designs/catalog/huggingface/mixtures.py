@@ -27,16 +27,18 @@ def has_experts(values: Values, family: Family) -> bool:
     """
     count = values.integer(_KEYS["count"], minimum=0)
     is_mixture_class = any(key in values.defaults for key in _KEYS["count"])
-    stated = [key for key in _KEYS["top_k"] if values.stated(key) is not None]
-    top_k = next((key for key in stated if is_mixture_class or is_set(values.stated(key))), None)
-    if count is None and top_k is not None:  # experts of a dense model are 0 or 1
-        where, got = values.place(top_k), f"{short(values.stated(top_k))}, without {_KEYS['count'][0]}"
-        allowed = "the experts of a token with the number of all"
-        raise InputError(where, got, allowed, f"add {' or '.join(_KEYS['count'][:3])}")
+    stated = [key for key in (*_KEYS["top_k"], *_KEYS["width"]) if values.stated(key) is not None]
+    alone = next((key for key in stated if is_mixture_class or is_set(values.stated(key))), None)
+    if count is None and alone is not None:
+        where, got = values.place(alone), f"{short(values.stated(alone))}, without {_KEYS['count'][0]}"
+        raise InputError(where, got, "the number of experts with it", f"add {' or '.join(_KEYS['count'][:3])}")
     if family.hybrid == "blocks" and not hybrids.has_expert_blocks(values):
-        return False
-    count = count or 0
-    return count > 1
+        count = 0
+    if (count or 0) > 1:
+        return True
+    for keys in _KEYS.values():  # experts of a dense model are 0 or 1, and their other numbers say nothing
+        values.read |= {key.partition(".")[0] for key in keys if values.has(key)}
+    return False
 
 
 def mixture_fields(values: Values, family: Family, layers: int) -> Fields:
