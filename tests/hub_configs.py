@@ -12,7 +12,9 @@ from typing import Any
 Config = dict[str, Any]
 
 
-def config(kind: str, layers: int, hidden: int, heads: int, kv: int, ffn: int, vocab: int, length: int = 131072, **more):
+def config(
+    kind: str, layers: int, hidden: int, heads: int, kv: int, ffn: int, vocab: int, length: int = 131072, **more
+):
     """A configuration with the keys that Llama has."""
     return {
         "model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
@@ -41,11 +43,13 @@ GATED_DELTA = dict(
 KIMI_K2 = config(
     "kimi_k2", 61, 7168, 64, 64, 18432, 163840, first_k_dense_replace=1, moe_intermediate_size=2048, n_group=1,
     n_routed_experts=384, n_shared_experts=1, num_experts_per_tok=8, topk_group=1, num_nextn_predict_layers=0,
-    topk_method="noaux_tc", scoring_func="sigmoid", moe_layer_freq=1, aux_loss_alpha=0.001, seq_aux=True, **LATENT, **UNTIED,
+    topk_method="noaux_tc", scoring_func="sigmoid", moe_layer_freq=1, aux_loss_alpha=0.001, seq_aux=True, **LATENT,
+        **UNTIED,
 )  # fmt: skip
 INT4_EXPERTS = {
     "quant_method": "compressed-tensors", "format": "pack-quantized",
-    "config_groups": {"group_0": {"input_activations": None, "output_activations": None, "targets": ["Linear"], "weights": {
+    "config_groups": {"group_0": {"input_activations": None, "output_activations": None, "targets": ["Linear"],
+        "weights": {
         "num_bits": 4, "group_size": 32, "strategy": "group", "symmetric": True, "type": "int",
     }}},
     "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"],
@@ -55,7 +59,8 @@ MIMO = config(
     swa_num_key_value_heads=8, swa_head_dim=192, swa_v_head_dim=128, sliding_window=128, sliding_window_size=128,
     attention_chunk_size=128, hybrid_layer_pattern=[int(not (n == 0 or (n + 1) % 6 == 0)) for n in range(48)],
     moe_layer_freq=[0] + [1] * 47, n_routed_experts=256, num_experts_per_tok=8, moe_intermediate_size=2048,
-    n_shared_experts=None, n_group=1, topk_group=1, add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
+    n_shared_experts=None, n_group=1, topk_group=1, add_swa_attention_sink_bias=True,
+        add_full_attention_sink_bias=False,
     attention_value_scale=0.707, attention_bias=False, scoring_func="sigmoid", swa_rope_theta=10000, **UNTIED,
 )  # fmt: skip
 STEP = config(
@@ -68,7 +73,8 @@ STEP = config(
     },
 )  # fmt: skip
 HUNYUAN_A13B = config(
-    "hunyuan_v1_moe", 32, 4096, 32, 8, 3072, 128167, 32768, num_experts=64, moe_topk=[8] * 32, num_shared_expert=[1] * 32,
+    "hunyuan_v1_moe", 32, 4096, 32, 8, 3072, 128167, 32768, num_experts=64, moe_topk=[8] * 32,
+        num_shared_expert=[1] * 32,
     moe_intermediate_size=[3072] * 32, use_mixed_mlp_moe=True, moe_layer_num_skipped=0, use_qk_norm=True, use_cla=False,
     cla_share_factor=2, norm_type="rms", attention_bias=False, mlp_bias=False, head_dim=128, **TIED,
 )  # fmt: skip
@@ -97,20 +103,25 @@ MODELS: dict[str, tuple[Config, float, str]] = {
         sliding_window_pattern=6), 999_885_952, "hub"),
     "gemma-3-4b, the text model": (text_of("gemma3", {"model_type": "gemma3_text", "hidden_size": 2560,
         "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024,
-        "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}), 3_880_263_168, "hub 4,300,079,472 with 420 M of images"),
-    "gemma-3-27b, the text model": (text_of("gemma3", {"model_type": "gemma3_text", "hidden_size": 5376, "head_dim": 128,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}), 3_880_263_168,
+        "hub 4,300,079,472 with 420 M of images"),
+    "gemma-3-27b, the text model": (text_of("gemma3", {"model_type": "gemma3_text", "hidden_size": 5376,
+        "head_dim": 128,
         "intermediate_size": 21504, "num_attention_heads": 32, "num_hidden_layers": 62, "num_key_value_heads": 16,
-        "query_pre_attn_scalar": 168, "sliding_window": 1024}), 27_009_346_304, "hub 27,432,406,640 with 423 M of images"),
+        "query_pre_attn_scalar": 168, "sliding_window": 1024}), 27_009_346_304,
+        "hub 27,432,406,640 with 423 M of images"),
     "Llama-4-Scout, the text model": (text_of("llama4", config("llama4_text", 48, 5120, 40, 8, 8192, 202048, 10485760,
         head_dim=128, intermediate_size_mlp=16384, interleave_moe_layer_step=1, num_local_experts=16,
         num_experts_per_tok=1, attention_chunk_size=8192, no_rope_layers=[], use_qk_norm=True)),
         107_769_840_640, "hub 108,641,793,536 with 872 M of images"),
     "Llama-4-Maverick, the text model": (text_of("llama4", config("llama4_text", 48, 5120, 40, 8, 8192, 202048, 1048576,
         head_dim=128, intermediate_size_mlp=16384, interleave_moe_layer_step=2, num_local_experts=128,
-        num_experts_per_tok=1, attention_chunk_size=8192)), 400_711_848_960, "hub 401,583,781,376 with 872 M of images"),
+        num_experts_per_tok=1, attention_chunk_size=8192)), 400_711_848_960,
+        "hub 401,583,781,376 with 872 M of images"),
     "Qwen3-VL-235B-A22B, the text model": (text_of("qwen3_vl_moe", config("qwen3_vl_moe_text", 94, 4096, 64, 4, 12288,
         151936, 262144, head_dim=128, num_experts=128, num_experts_per_tok=8, moe_intermediate_size=1536,
-        decoder_sparse_step=1, mlp_only_layers=[]), tie_word_embeddings=False), 235_093_634_560, "hub of Qwen3-235B-A22B"),
+        decoder_sparse_step=1, mlp_only_layers=[]), tie_word_embeddings=False), 235_093_634_560,
+        "hub of Qwen3-235B-A22B"),
     "Qwen3.5-397B-A17B, the text model": (text_of("qwen3_5_moe", config("qwen3_5_moe_text", 60, 4096, 32, 2, 0, 248320,
         262144, head_dim=256, num_experts=512, num_experts_per_tok=10, moe_intermediate_size=1024,
         shared_expert_intermediate_size=1024, full_attention_interval=4, attn_output_gate=True, mtp_num_hidden_layers=1,
@@ -119,14 +130,18 @@ MODELS: dict[str, tuple[Config, float, str]] = {
     "Kimi-K2.5, the text model": (text_of("kimi_k25", KIMI_K2 | {"quantization_config": INT4_EXPERTS},
         tie_word_embeddings=False), 1_026_408_232_448, "arithmetic, and Kimi-K2's 1026 B"),
     "GLM-4.5": (config("glm4_moe", 92, 5120, 96, 8, 12288, 151552, head_dim=128, moe_intermediate_size=1536,
-        n_routed_experts=160, n_shared_experts=1, num_experts_per_tok=8, first_k_dense_replace=3, n_group=1, topk_group=1,
+        n_routed_experts=160, n_shared_experts=1, num_experts_per_tok=8, first_k_dense_replace=3, n_group=1,
+        topk_group=1,
         num_nextn_predict_layers=1, attention_bias=True, use_qk_norm=True, partial_rotary_factor=0.5, **UNTIED),
         356_785_898_816, "hub 358,337,791,296, with MTP, less the two copies of 151,552 x 5,120 that its layer has"),
     "GLM-4.5-Air": (config("glm4_moe", 46, 4096, 96, 8, 10944, 151552, head_dim=128, moe_intermediate_size=1408,
-        n_routed_experts=128, n_shared_experts=1, num_experts_per_tok=8, first_k_dense_replace=1, n_group=1, topk_group=1,
-        num_nextn_predict_layers=1, attention_bias=True, **UNTIED), 109_227_310_848, "hub 110,468,824,832, with MTP, less the two copies of 151,552 x 4,096 that its layer has"),
+        n_routed_experts=128, n_shared_experts=1, num_experts_per_tok=8, first_k_dense_replace=1, n_group=1,
+        topk_group=1,
+        num_nextn_predict_layers=1, attention_bias=True, **UNTIED), 109_227_310_848,
+        "hub 110,468,824,832, with MTP, less the two copies of 151,552 x 4,096 that its layer has"),
     "GLM-5": (config("glm_moe_dsa", 78, 6144, 64, 64, 12288, 154880, 202752, moe_intermediate_size=2048, head_dim=64,
-        n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8, first_k_dense_replace=3, n_group=1, topk_group=1,
+        n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8, first_k_dense_replace=3, n_group=1,
+        topk_group=1,
         kv_lora_rank=512, q_lora_rank=2048, qk_nope_head_dim=192, qk_rope_head_dim=64, qk_head_dim=256, v_head_dim=256,
         index_topk=2048, index_n_heads=32, index_head_dim=128, num_nextn_predict_layers=1, **UNTIED),
         753_864_139_008, "hub, with MTP"),
@@ -157,7 +172,8 @@ MODELS: dict[str, tuple[Config, float, str]] = {
     "Step-3.5-Flash": (STEP, 196.81e9, "its card: 196.81 B"),
     "Phi-3-mini-4k": (config("phi3", 32, 3072, 32, 32, 8192, 32064, 4096, sliding_window=2047, attention_bias=False,
         original_max_position_embeddings=4096, resid_pdrop=0.0, embd_pdrop=0.0, **UNTIED), 3_821_079_552, "hub"),
-    "phi-4": (config("phi3", 40, 5120, 40, 10, 17920, 100352, 16384, sliding_window=None, **UNTIED), 14_659_507_200, "hub"),
+    "phi-4": (config("phi3", 40, 5120, 40, 10, 17920, 100352, 16384, sliding_window=None, **UNTIED), 14_659_507_200,
+        "hub"),
     "Phi-4-mini": (config("phi3", 32, 3072, 24, 8, 8192, 200064, partial_rotary_factor=0.75, sliding_window=262144,
         **TIED), 3_836_021_760, "hub"),
     "Mistral-7B-v0.1": (config("mistral", 32, 4096, 32, 8, 14336, 32000, 32768, sliding_window=4096, **UNTIED),
@@ -168,7 +184,8 @@ MODELS: dict[str, tuple[Config, float, str]] = {
         12_247_782_400, "hub"),
     "Mixtral-8x7B": (config("mixtral", 32, 4096, 32, 8, 14336, 32000, 32768, num_local_experts=8, num_experts_per_tok=2,
         sliding_window=None, output_router_logits=False, router_aux_loss_coef=0.02, **UNTIED), 46_702_792_704, "hub"),
-    "Mixtral-8x22B": (config("mixtral", 56, 6144, 48, 8, 16384, 32768, 65536, num_local_experts=8, num_experts_per_tok=2,
+    "Mixtral-8x22B": (config("mixtral", 56, 6144, 48, 8, 16384, 32768, 65536, num_local_experts=8,
+        num_experts_per_tok=2,
         sliding_window=None, **UNTIED), 140_630_071_296, "hub"),
     "gpt-oss-20b": (config("gpt_oss", 24, 2880, 64, 8, 2880, 201088, head_dim=64, num_local_experts=32,
         num_experts_per_tok=4, experts_per_token=4, sliding_window=128, attention_bias=True, swiglu_limit=7.0,
@@ -182,7 +199,8 @@ MODELS: dict[str, tuple[Config, float, str]] = {
     "Llama-3.1-405B": (config("llama", 126, 16384, 128, 8, 53248, 128256, **UNTIED), 405_853_388_800, "hub"),
     "Qwen2.5-7B": (config("qwen2", 28, 3584, 28, 4, 18944, 152064, use_sliding_window=False, sliding_window=131072,
         max_window_layers=28, **UNTIED), 7_615_616_512, "hub"),
-    "Qwen3-32B": (config("qwen3", 64, 5120, 64, 8, 25600, 151936, 40960, head_dim=128, **UNTIED), 32_762_123_264, "hub"),
+    "Qwen3-32B": (config("qwen3", 64, 5120, 64, 8, 25600, 151936, 40960, head_dim=128, **UNTIED), 32_762_123_264,
+        "hub"),
     "Qwen3-30B-A3B": (config("qwen3_moe", 48, 2048, 32, 4, 6144, 151936, 40960, head_dim=128, num_experts=128,
         num_experts_per_tok=8, moe_intermediate_size=768, decoder_sparse_step=1, mlp_only_layers=[], **UNTIED),
         30_532_122_624, "hub"),
@@ -207,7 +225,8 @@ MODELS: dict[str, tuple[Config, float, str]] = {
     "c4ai-command-r-v01": (config("cohere", 40, 8192, 64, 64, 22528, 256000, 8192, logit_scale=0.0625), 34_980_831_232,
         "hub"),
     "MiniCPM3-4B": (config("minicpm3", 62, 2560, 40, 40, 6400, 73448, 32768, q_lora_rank=768, kv_lora_rank=256,
-        qk_nope_head_dim=64, qk_rope_head_dim=32, scale_emb=12, scale_depth=1.4, dim_model_base=256), 4_074_154_240, "hub"),
+        qk_nope_head_dim=64, qk_rope_head_dim=32, scale_emb=12, scale_depth=1.4, dim_model_base=256), 4_074_154_240,
+        "hub"),
     "DBRX": ({"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "max_seq_len": 32768,
         "vocab_size": 100352, "attn_config": {"kv_n_heads": 8, "clip_qkv": 8, "rope_theta": 500000},
         "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4}, "emb_pdrop": 0.0,
@@ -215,7 +234,8 @@ MODELS: dict[str, tuple[Config, float, str]] = {
     "granite-4.0-h-small": (config("granitemoehybrid", 40, 4096, 32, 8, 768, 100352, num_local_experts=72,
         num_experts_per_tok=10, shared_intermediate_size=1536, mamba_n_heads=128, mamba_d_head=64, mamba_n_groups=1,
         mamba_d_state=128, mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=256, mamba_conv_bias=True,
-        mamba_proj_bias=False, position_embedding_type="nope", layer_types=["mamba"] * 5 + ["attention"] + (["mamba"] * 9
+        mamba_proj_bias=False, position_embedding_type="nope",
+        layer_types=["mamba"] * 5 + ["attention"] + (["mamba"] * 9
         + ["attention"]) * 3 + ["mamba"] * 4, **TIED), 32_207_337_984, "hub: 32.2 B"),
     "granite-4.0-micro": (config("granitemoehybrid", 40, 2560, 40, 8, 8192, 100352, num_local_experts=0,
         num_experts_per_tok=0, shared_intermediate_size=8192, mamba_n_heads=128, mamba_d_head=40, mamba_n_groups=1,
