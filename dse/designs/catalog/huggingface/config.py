@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -112,10 +113,10 @@ def read_config(
 
 def _defaults(values: Values, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the class defaults that a reader should know of: no switches that are off, and no window of no layer."""
-    windows = (
-        () if "window" in fields else (*KEYS["window"]["tokens"], *KEYS["window"]["interval"], "max_window_layers")
-    )
-    return {key: value for key, value in values.defaults_read.items() if value is not False and key not in windows}
+    tokens = () if "window" in fields else (*KEYS["window"]["tokens"], *KEYS["window"]["interval"], "max_window_layers")
+    experts = () if "experts.n_experts" in fields else itertools.chain(*KEYS["mixture"].values())
+    other = {*tokens, *experts}
+    return {key: value for key, value in values.defaults_read.items() if value is not False and key not in other}
 
 
 # Which model of a configuration
@@ -157,6 +158,7 @@ def _kind(config: Config, outer: Config, where: str) -> str:
 
 def _check_blocks(values: Values, kind: str) -> None:
     """Raise InputError for a key of a block that dse does not have."""
+    values.read |= {*KEYS["blocks"], *KEYS["not_false"]} & {*values.config}
     for key, meaning in KEYS["blocks"].items():
         value, origin = values.config.get(key), ""
         if key not in values.config and is_set(values.defaults.get(key)):
@@ -180,9 +182,10 @@ def _check_blocks(values: Values, kind: str) -> None:
 def _check_unread(values: Values) -> None:
     """Raise InputError for a key that no part of the model has read and whose name is that of another block."""
     patterns = KEYS["block_patterns"]
-    for key in values.unread():
+    for key in [key for key in values.unread() if matches(key, patterns)]:
         value = values.config[key]
-        if not is_set(value) or not matches(key, patterns):
+        if not is_set(value):
+            values.read.add(key)
             continue
         meaning = next(meaning for pattern, meaning in patterns.items() if matches(key, (pattern,)))
         raise InputError(values.place(short(key)[1:-1]), f"{_shown(value)}: {meaning}", _DECODER, NOT_YET)
@@ -206,7 +209,9 @@ def _fields(
     hybrid = hybrids.hybrid_kind(values, family)
     tables: dict[str, Any] = hybrids.hybrid_fields(values, family, hybrid, layers) if hybrid else {}
     numbers["n_layers"] = int(tables.pop("n_layers", layers))
-    if hybrid != "blocks":
+    if hybrid == "blocks":
+        values.read |= {*KEYS["window"]["tokens"]} & {*values.config}
+    else:
         attention.check_kinds(values, layers, hybrids.STATES.get(hybrid, frozenset()))
     if is_mixture:
         tables |= mixtures.mixture_fields(values, family, numbers["n_layers"])
@@ -215,7 +220,9 @@ def _fields(
         tables["draft_layers"] = drafting
     elif drafting:
         tables["experts.n_predict"] = drafting
-    window, n_local = (0, 0) if hybrid == "blocks" else attention.local_layers(values, family, layers, notes)
+    window, n_local = (
+        (0, 0) if hybrid == "blocks" else attention.local_layers(values, family, layers, numbers["max_seq_len"], notes)
+    )
     if n_local and tables.get("recurrent.recurrent_layers"):
         got = f"{window}, in layers among those with a state"
         raise InputError(values.place(KEYS["window"]["tokens"]), got, "no window in hybrids", NOT_YET)
@@ -238,9 +245,8 @@ def _fields(
         "dropout": _drops(values),
         "seq_len": _trained_length(values, numbers["max_seq_len"]),
     }
-    if family.parallel or (
-        values.config.get("use_parallel_residual", values.defaults.get("use_parallel_residual")) is True
-    ):
+    parallel = ("use_parallel_residual", "use_parallel_block")
+    if True in (family.parallel, *[values.get(key) for key in parallel]):
         fields["parallel_block"] = 1
     if n_local:
         fields |= {"window": window, "local_layers": round(n_local / layers, 6)}
@@ -260,12 +266,17 @@ def _numbers(values: Values, family: Family, is_mixture: bool) -> dict[str, int]
         keys["ffn_hidden"] = (family.dense_width,)
     elif is_mixture:  # all layers may have experts
         keys["ffn_hidden"] = (*keys["ffn_hidden"], *KEYS["mixture"]["width"])
+    _check_file(values)
     numbers = {field: value for field in keys if (value := values.integer(keys[field], minimum=0)) is not None}
     for field in ("n_kv_heads", "head_dim"):
         if not numbers.get(field):  # 0 is as none
             numbers.pop(field, None)
-    if "ffn_hidden" not in numbers and family.four_times and numbers.get("hidden"):
-        numbers["ffn_hidden"] = 4 * numbers["hidden"]
+    ratio = values.integer(("expansion_ratio",)) or (4 if family.four_times else 0)
+    if "ffn_hidden" not in numbers and ratio and numbers.get("hidden"):
+        numbers["ffn_hidden"] = ratio * numbers["hidden"]
+    numbers |= {"ffn_hidden": numbers["ffn_hidden"] // family.ffn_divisor} if numbers.get("ffn_hidden") else {}
+    if not numbers.get("ffn_hidden") and is_mixture and (width := values.integer(KEYS["mixture"]["width"])):
+        numbers["ffn_hidden"] = width
     if (shared := _shared_heads(values, numbers)) is not None:
         numbers["n_kv_heads"] = shared
     if (
@@ -284,6 +295,16 @@ def _numbers(values: Values, family: Family, is_mixture: bool) -> dict[str, int]
         where, got = values.place(keys["n_layers"]), f"{numbers['n_layers']:,}"
         raise InputError(where, got, f"at most {_MOST_LAYERS:,} layers", "correct it")
     return numbers
+
+
+def _check_file(values: Values) -> None:
+    """Raise InputError for a file of another kind, told by its keys where it has none of a shape."""
+    if any(values.key(_SHAPE[field]) is not None for field in ("n_layers", "hidden", "n_heads")):
+        return
+    key = next((key for key in KEYS["other_files"] if key in values.config), None)
+    meaning, fix = KEYS["other_files"][key] if key else ("no key of a shape", "give the config.json of a model")
+    got = f"{meaning} (key {short(key)[1:-1]})" if key else f"{meaning}, of {len(values.config)} keys"
+    raise InputError(values.where, got, f"{_SHAPE['n_layers'][0]}, {_SHAPE['hidden'][0]} and so on", fix)
 
 
 def _shared_heads(values: Values, numbers: Mapping[str, int]) -> int | None:

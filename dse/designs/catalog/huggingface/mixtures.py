@@ -95,6 +95,8 @@ def _shared_width(values: Values, family: Family, width: int) -> int:
     """
     shared_width = values.integer(_KEYS["shared_width"], minimum=0)
     count = values.integer(_KEYS["shared_count"], minimum=0) or 0
+    if values.get(*_KEYS["parallel"]) is True:  # a dense feed-forward that each token has too
+        return values.required_integer(KEYS["shape"]["ffn_hidden"])
     if family.shared_switch and values.get(family.shared_switch) is False:
         return 0
     if shared_width is not None:
