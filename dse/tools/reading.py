@@ -193,7 +193,7 @@ def read(
     model_text, slug = ("", None) if has_model else _model(files, stated, chosen, workload, texts)
     version = recognition.version_of(chosen.name, files.text)
     pseudo = _pseudo_options(chip, devices, slug, system)
-    defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""))
+    defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""), stated)
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
     readings, stated_paths = _option_readings(chosen, merged, stated, defaults, values, places)
@@ -236,7 +236,7 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
     scores = recognition.scores(files, names)
     order = sorted((name for name in scores if name in tools), key=lambda name: -scores[name])
     if order and scores[order[0]] >= _LEAST_SCORE:
-        return tools[order[0]]
+        return tools[recognition.framework_of(files, order[0])]
     strange = recognition.strange_programs(files)
     seen = [*strange, *_seen(files)]
     resembling = ", ".join(order[:3]) or "none"
