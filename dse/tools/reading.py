@@ -120,7 +120,7 @@ def read(
     files = sources(texts, environment)
     where = ", ".join(texts)
     chosen = tools[tool] if tool else _recognised(files, tools, where)
-    stated, places, notes = _stated_options(files, chosen, role, where)
+    stated, places, notes, open_names = _stated_options(files, chosen, role, where)
     launched = recognition.devices_of(files, stated, chosen.device_options)
     chip = _chip(files, stated, chosen, system, texts)
     devices = _with_slices(files, stated, launched, chip, n_devices)
@@ -128,6 +128,7 @@ def read(
     version = recognition.version_of(chosen.name, files.text)
     pseudo = _pseudo_options(chip, devices, slug, system)
     defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""))
+    defaults = {name: text for name, text in defaults.items() if name not in open_names}
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
     readings, stated_paths = _option_readings(chosen, merged, stated, defaults, values, places)
@@ -254,8 +255,11 @@ def _looked_up(rule: CompositeOption) -> set[str]:
 
 def _stated_options(
     files: Sources, tool: Tool, role: str, where: str
-) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Return (option → text, option → file, notes) of what files state: of tables, then of the tool's commands."""
+) -> tuple[dict[str, str], dict[str, str], list[str], frozenset[str]]:
+    """Return what files state, of tables, then of the tool's commands: (option → text, option → file, notes, open).
+
+    Open are options that another program fills in.
+    """
     options, places, notes = dict[str, str](), dict[str, str](), list[str]()
     names = option_names(tool)
     for part in files.parts:
@@ -278,7 +282,8 @@ def _stated_options(
     if len(options) > _MOST_OPTIONS:
         allowed = f"at most {_MOST_OPTIONS}"
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
-    return _without_nothing(options, tool, files, notes), places, notes
+    open_names = {name for name, text in options.items() if text.lower() == "auto"} if tool.auto_is_open else set()
+    return _without_nothing(options, tool, files, notes), places, notes, frozenset(open_names)
 
 
 #: Maximum number of options of a recipe.
@@ -490,7 +495,8 @@ def _option_readings(
         shares = any(isinstance(rule, ByteDependentOption) and rule.name == name for rule in tool.rules)
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
         moves = "" if paths or shares else identity or effect_of(tool, name)
-        status = STATED if paths or shares or identity else NOT_MODELLED if moves else UNKNOWN
+        reads = not moves and any(name in names for names in _cached_names(tool).values())  # as it would be without it
+        status = STATED if paths or shares or identity or reads else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
     for name, text in defaults.items():
         if name in stated:
