@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dse.views import Explanation
 
 #: Names of the details of an explanation (:mod:`dse.views.sections`).
-_DETAILS = (
+DETAILS = (
     "metrics", "time", "memory", "energy", "cost", "carbon", "run", "operators", "elasticities", "intervals",
     "cautions",
 )  # fmt: skip
@@ -26,7 +26,7 @@ _DETAILS = (
 _Uncertainty = Annotated[bool, Option(flag="--uncertainty/--no-uncertainty")]
 
 
-@capability("Ask", door="dse.doors.scalars:evaluate", details=_DETAILS)
+@capability("Ask", door="dse.doors.scalars:evaluate", details=DETAILS)
 def evaluate(
     design: DesignOptions,
     serving: Serving = False,
@@ -46,10 +46,10 @@ def evaluate(
     """
     from dse.doors import STUDIES
 
-    return _explained(design.request(STUDIES["serving" if serving else "training"]), metric, uncertainty)
+    return explained(design.request(STUDIES["serving" if serving else "training"]), metric, uncertainty)
 
 
-@capability("Serve", door="dse.doors.scalars:serve", details=_DETAILS)
+@capability("Serve", door="dse.doors.scalars:serve", details=DETAILS)
 def serve(
     design: DesignOptions,
     metric: str | None = None,
@@ -66,11 +66,11 @@ def serve(
     """
     from dse.doors import STUDIES
 
-    return _explained(design.request(STUDIES["serving"]), metric, uncertainty)
+    return explained(design.request(STUDIES["serving"]), metric, uncertainty)
 
 
-def _explained(request: DesignRequest, metric: str | None, uncertainty: bool) -> Report:
-    """Return the report of a design."""
+def explained(request: DesignRequest, metric: str | None, uncertainty: bool) -> Report:
+    """Return the report of a design, with elasticities of a metric, and with or without intervals."""
     from dse.designs.calibrated import range_note
     from dse.views import explain
     from dse.views.sections import explanation_sections

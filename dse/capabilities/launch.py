@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dse.capabilities.designs import DesignOptions, DesignRequest
+from dse.capabilities.settings import leaf_setting
 from dse.io import counted, digits
 from dse.reports import Option, Report, capability, verbatim
 from dse.reports.report import NOTHING_FEASIBLE
@@ -64,7 +65,7 @@ def launch(
     def apply_arguments(tool_arguments: ArgumentValues) -> tuple[list[str], DesignRequest]:
         paths = {name: leaf_path(name) for name in tool_arguments.settings}
         read_settings = [
-            f"{name}={_setting_text(paths[name], value)}"
+            f"{name}={leaf_setting(paths[name], value)}"
             for name, value in tool_arguments.settings.items()
             if paths[name] not in text_by_path
         ]
@@ -187,15 +188,6 @@ def _number(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
-
-
-def _setting_text(path: str, value: float) -> str:
-    """Format the value of a leaf as ``--set`` reads it, with its unit."""
-    from dse.designs import all_leaves
-    from dse.designs.neighbours import leaf_text
-
-    units = all_leaves()[path]["units"]
-    return leaf_text(path, value) + ("" if units == "1" else units)
 
 
 def _text(file: Path) -> str:

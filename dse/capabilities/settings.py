@@ -90,3 +90,12 @@ def _value(path: str, text: str) -> Any:
         return float(text)
     except ValueError:
         return text
+
+
+def leaf_setting(path: str, value: float) -> str:
+    """Format the value of a leaf as ``--set`` reads it, with its unit."""
+    from dse.designs import all_leaves
+    from dse.designs.neighbours import leaf_text
+
+    units = all_leaves()[path]["units"]
+    return leaf_text(path, value) + ("" if units == "1" else units)

@@ -25,6 +25,7 @@ MODULES = {
     "search": "search",
     "decide": "decide",
     "predict": "predictions",
+    "read": "read",
     "serve": "evaluate",
     "plan": "plan",
     "break_even": "break_even",

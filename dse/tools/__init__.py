@@ -24,7 +24,7 @@ from dse.designs.records import PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.doors import Study
 from dse.equations import ScalarFunction
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
-from dse.tools import documents, files, measuring
+from dse.tools import documents, files, measuring, reading
 from dse.tools.deepspeed import DEEPSPEED
 from dse.tools.measuring import benchmark_lines, router
 from dse.tools.megatron import MEGATRON_BRIDGE, MEGATRON_LM, NEMO, SHARD_OPTIONS
@@ -46,6 +46,7 @@ from dse.tools.options import (
     Pairs,
     Tool,
 )
+from dse.tools.reading import OptionReading, Reading
 from dse.tools.rows import options_of
 from dse.tools.sglang import SGLANG
 from dse.tools.tensorrt_llm import TENSORRT_LLM
@@ -73,11 +74,15 @@ __all__ = [
     "TOOLS",
     "ArgumentValues",
     "LaunchLine",
+    "OptionReading",
+    "Reading",
     "Tool",
     "benchmark_lines",
+    "design_lookup",
     "launch",
     "measuring",
     "read_arguments",
+    "read_files",
     "router",
     "tool_of",
     "values_of",
@@ -402,6 +407,55 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
         and read({name: options[name]}, strict=False) == default_values
     )
     return ArgumentValues(values, strange, design_dependent, remarks, unread)
+
+
+def read_files(
+    texts: Mapping[str, str],
+    tool: str = "",
+    workload: str = "",
+    system: str = "",
+    n_devices: int | None = None,
+    role: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> Reading:
+    """Return the design that recipes, launch scripts, manifests and configurations state.
+
+    Args:
+        texts: name of a file → its text; a later file counts before an earlier one.
+        tool: a name of ``TOOLS``; "" for the one that is recognised.
+        workload: name of the model in the catalogue; "" for the one that the files name.
+        system: name of the system or accelerator; "" for the one that the files name.
+        n_devices: number of devices; None for the one that the files state.
+        role: of a pool of an engine, ``prefill`` or ``decode``; "" for the only one.
+        environment: variables of the environment, by name.
+
+    Returns:
+        Tool, model, chip, devices, values by path, and what each option was read as.
+
+    Raises:
+        InputError: for files of no tool, invalid values, and values that contradict one another.
+
+    >>> reading = read_files({"serve.sh": "TP=8; vllm serve Qwen/Qwen3-8B -tp $TP --seed 1"})
+    >>> reading.tool.name, reading.workload, reading.settings["tp"]
+    ('vllm', 'qwen3-8b', 8.0)
+    """
+    if tool:
+        tool_of(tool)
+    return reading.read(texts, TOOLS, tool, workload, system, n_devices, role, environment)
+
+
+def design_lookup(design: Design, workload: str = "", system: str = "") -> Lookup:
+    """Return the function from a leaf's path, or a name of the rules, to its number in a design.
+
+    Args:
+        design: complete for its study.
+        workload: name of its model in the catalogue; "" if unknown.
+        system: name of its system; "" if unknown.
+
+    Returns:
+        The function; it gives None for what the design does not have.
+    """
+    return _lookup(design, _leaf_values(design), workload, system)
 
 
 def values_of(tool: str, options: Mapping[str, str]) -> dict[str, float]:

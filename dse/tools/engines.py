@@ -8,9 +8,11 @@ from statistics import NormalDist
 from typing import Any
 
 from dse.errors import InputError
+from dse.tools.checkpoints import format_leaves, model_format, option_format
 from dse.tools.options import (
     CACHE_TOKENS,
     CHECKPOINT,
+    CHIP,
     CONTEXT,
     DRAFT_LAYERS,
     CompositeOption,
@@ -188,9 +190,9 @@ def replica_devices(leaf: Lookup) -> float:
 
 
 def has_attention_dp(leaf: Lookup) -> bool:
-    """True where data-parallel ranks of attention share their experts, instead of being replicas."""
-    dp, ep, tp = degrees(leaf, "dp", "experts.ep", "tp")
-    return dp > 1.0 and ep > tp
+    """True where data-parallel ranks of attention share their experts, whole or in width, and are no replicas."""
+    dp, ep, etp, tp = degrees(leaf, "dp", "experts.ep", "experts.etp", "tp")
+    return dp > 1.0 and ep * etp > tp
 
 
 COPIES = f"{SERVING}redundant_experts"
@@ -199,11 +201,8 @@ _PRECISION, _WEIGHT, _EXPERT = "mapping.precision", f"{SERVING}weight_bytes", f"
 _EIGHT_BITS = tuple(map(float, EIGHT_BITS))
 _SIXTEEN_BITS = (float(Precision.bf16), float(Precision.fp16))
 
-#: Bytes per 4-bit weight with scales: one byte per 32 for MXFP4, two and a zero point per 128 for AWQ and GPTQ.
-_FOUR_BITS, _FOUR_BITS_FROM, _FOUR_BITS_TO = WEIGHTS_ALONE["w4a16"], 0.5, 0.56
-
-#: Checkpoints with weights widened to 16 bits: of experts alone (gpt-oss), or all.
-_EXPERT_FORMATS, _WEIGHT_FORMATS = ("mxfp4",), ("awq", "awq_marlin", "gptq", "gptq_marlin")
+#: Bounds of the bytes per 4-bit weight with scales: a byte per 32 for MXFP4, two and a zero point per 128 for AWQ.
+_FOUR_BITS_FROM, _FOUR_BITS_TO = 0.5, 0.56
 
 
 def _is_four_bits(bytes_per_weight: float) -> bool:
@@ -223,10 +222,29 @@ def _is_published(checkpoint: float | None, precision: float | None, weight: flo
     return checkpoint in _EIGHT_BITS and is_eight_bits and expert in (0.0, weight)
 
 
-def checkpoint_format() -> CompositeOption:
-    """Return the rule of a format that an engine reads from the checkpoint, which has no option.
+#: Options that name the model of an engine.
+MODEL_OPTIONS = ("--model", "--model-path", "--model_path", "model")
+
+
+def stated_format(options: Mapping[str, str], *names: str) -> dict[str, float]:
+    """Return path → value of the format that options, else the name of the checkpoint, state; empty for none.
+
+    Args:
+        options: option → text.
+        names: options of a quantisation.
+    """
+    forms = [option_format(options.get(name, "")) for name in names]
+    forms += [model_format(options.get(name, "")) for name in MODEL_OPTIONS]
+    return format_leaves(next(filter(None, forms), ""), options.get(CHIP, ""))
+
+
+def checkpoint_format(*names: str) -> CompositeOption:
+    """Return the rule of a format that an engine reads from the checkpoint, which has no option that it writes.
 
     It has no options, neither for that format nor for others.
+
+    Args:
+        names: options that are read.
     """
     paths = (_PRECISION, _WEIGHT, _EXPERT)
 
@@ -234,7 +252,7 @@ def checkpoint_format() -> CompositeOption:
         precision, *element_bytes = (leaf(path) or 0.0 for path in paths)
         return [] if _is_published(leaf(CHECKPOINT), precision, *element_bytes) else None
 
-    return CompositeOption(paths, write)
+    return CompositeOption(paths, write, lambda options: stated_format(options, *names))
 
 
 def weight_format(name: str, int8: str) -> CompositeOption:
@@ -257,15 +275,7 @@ def weight_format(name: str, int8: str) -> CompositeOption:
         if precision not in _SIXTEEN_BITS:
             return None
         if not weight and _is_four_bits(expert):
-            return [(name, _EXPERT_FORMATS[0])]
-        return [(name, _WEIGHT_FORMATS[0])] if _is_four_bits(weight) and expert in (0.0, weight) else None
+            return [(name, "mxfp4")]
+        return [(name, "awq")] if _is_four_bits(weight) and expert in (0.0, weight) else None
 
-    def read(options: Mapping[str, str]) -> dict[str, float]:
-        text = options.get(name, "")
-        if text not in (*_EXPERT_FORMATS, *_WEIGHT_FORMATS):
-            code = max((code for code, format_name in names.items() if format_name == text), default=None)
-            return {} if code is None else {_PRECISION: code}
-        byte_leaf = _EXPERT if text in _EXPERT_FORMATS else _WEIGHT
-        return {_PRECISION: float(Precision.bf16), byte_leaf: _FOUR_BITS}
-
-    return CompositeOption((_PRECISION, _WEIGHT, _EXPERT), write, read)
+    return CompositeOption((_PRECISION, _WEIGHT, _EXPERT), write, lambda options: stated_format(options, name))

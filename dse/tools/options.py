@@ -21,6 +21,10 @@ Pairs = list[tuple[str, str]]
 #: True or False for the values of a design.
 Condition = Callable[[Lookup], bool]
 
+#: Facts beside the options that rules read where they are known, as texts: number of devices, accelerator in the
+#: catalogue, layers and experts of the model ("0" for a dense one), number of nodes.
+WORLD_SIZE, CHIP, N_LAYERS, N_EXPERTS, NODES = "@world_size", "@chip", "@n_layers", "@n_experts", "@nodes"
+
 
 class OptionRule(Protocol):
     """Rule between some leaves of a design and options of a tool."""
@@ -45,6 +49,7 @@ class CaseOption:
     absent: float | None = None
     when: Condition = lambda leaf: True
     cases: tuple[tuple[Condition, Callable[[Lookup], Pairs] | None], ...] = ()
+    writes: bool = True
 
     @property
     def path(self) -> str:
@@ -58,6 +63,8 @@ class CaseOption:
 
     def write(self, leaf: Lookup) -> Pairs | None:
         """Return the options of the first case that holds, else those of the leaf's value where ``when`` holds."""
+        if not self.writes:
+            return []
         for condition, pairs in self.cases:
             if condition(leaf):
                 return pairs and pairs(leaf)
@@ -105,8 +112,10 @@ class NumberOption(CaseOption):
         text = next((options[name] for name in names if name in options), None)
         if self.key and text is not None:
             match = re.search(rf'"{self.key}":\s*([^\s,}}]+)', text) if "{" in text else re.match("(.+)", text)
-            text = match and match[1]
-        return {} if text is None else {self.path: min(float(text) * self.unit, self.high)}
+            text = match and match[1].strip("\"'")
+        if text is None or text in self.nothing:
+            return {}
+        return {self.path: min(number_of(text) * self.unit, self.high)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,11 +135,15 @@ class SwitchOption(CaseOption):
         return [(self.switch, self.value)] if value == self.on else None
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
-        """Return path → ``on`` or ``off`` by the last of the two options, empty for none and for "false"."""
+        """Return path → ``on`` or ``off`` by the last of the two options, empty for none.
+
+        Off says nothing in a row that is only read: the stack has the leaf's value.
+        """
         last_name = next((name for name in reversed(list(options)) if name in (self.switch, self.opposite)), "")
-        if last_name and last_name == self.opposite:
-            return {self.path: self.off}
-        return {self.path: self.on} if options.get(self.switch, "false").lower() not in ("false", "0") else {}
+        if not last_name:
+            return {}
+        is_as_switched = is_on(options, last_name) is (last_name == self.switch)
+        return {self.path: self.on if is_as_switched else self.off} if is_as_switched or self.writes else {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -265,11 +278,6 @@ def memory_share(name: str, path: str, is_of_free_memory: bool) -> ByteDependent
     return ByteDependentOption(name, path, line, "a share", 1.0)
 
 
-#: What rules read besides options, where files say it: number of devices and of nodes, the accelerator's name in the
-#: catalogue, layers and experts of the model.
-WORLD_SIZE, NODES, CHIP, N_LAYERS, N_EXPERTS = "@world_size", "@nodes", "@chip", "@n_layers", "@n_experts"
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tool:
     """A tool that runs designs."""
@@ -282,6 +290,7 @@ class Tool:
     show: Callable[[Lookup, Pairs], str]  #: line or file from options
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: alternative names of options
     dashes: bool = False  #: whether it reads ``--an_option`` as ``--an-option``
+    underscores: bool = False  #: whether it reads ``--an-option`` and ``a-key`` as ``--an_option`` and ``a_key``
     vendors: tuple[str, ...] = ()  #: of the supported accelerators, forks of the vendor included
     notes: tuple[Callable[[Lookup], str], ...] = ()  #: notes on a written line; "" for none
     value_comments: tuple[Callable[[Lookup], str], ...] = ()  #: comments on values of a written line
@@ -351,6 +360,25 @@ def number(value: float) -> str:
     ('4096', '0.9')
     """
     return f"{value:.0f}" if value == round(value) else f"{value:.6g}"
+
+
+#: Suffix of a number → factor, as vLLM and SGLang read them (``human_readable_int``).
+_SUFFIXES = {"k": 1e3, "m": 1e6, "g": 1e9, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30}
+
+
+def number_of(text: str) -> float:
+    """Return the number that a text states, with a suffix of thousands or of 1024s; ValueError for another text.
+
+    >>> number_of("8k"), number_of("8K"), number_of("0.9")
+    (8000.0, 8192.0, 0.9)
+    """
+    factor = _SUFFIXES.get(text[-1:], 0.0)
+    return float(text[:-1]) * factor if factor else float(text)
+
+
+def is_on(options: Mapping[str, str], name: str) -> bool:
+    """True for a switch among options whose text does not turn it off."""
+    return options.get(name, "false").strip().lower() not in ("false", "0", "no", "off")
 
 
 #: Accelerators per host of a system of the catalogue whose scale-up network joins several hosts.

@@ -21,6 +21,7 @@ from typing import Any
 from dse.designs import all_leaves, catalog, short_name
 from dse.errors import InputError
 from dse.tools import recognition
+from dse.tools.models import completed_shape
 from dse.tools.options import (
     CHIP,
     N_EXPERTS,
@@ -30,6 +31,7 @@ from dse.tools.options import (
     ByteDependentOption,
     ChoiceOption,
     CompositeOption,
+    Lookup,
     NumberOption,
     OptionRule,
     SwitchOption,
@@ -87,6 +89,68 @@ class Reading:
     def settings(self) -> dict[str, float]:
         """Short name → value of the leaves of mapping, software and load."""
         return {short_name(path): value for path, value in self.values.items()}
+
+    @property
+    def system(self) -> str:
+        """System or accelerator of the catalogue, "" for none."""
+        return self.chip.name if self.chip else ""
+
+    @property
+    def n_devices(self) -> int | None:
+        """Devices of a training run; None where they follow from the degrees."""
+        return self.devices.total if self.tool.study == "training" else None
+
+    @property
+    def fields(self) -> tuple[dict[str, float], list[str]]:
+        """Fields of the workload that the shape is, empty for none, and notes on what is assumed."""
+        return completed_shape(self.shape, self.values.get("workload.seq_len"))
+
+    @property
+    def missing(self) -> list[str]:
+        """What a reader has to add before the design can be evaluated."""
+        texts = []
+        if self.workload is None and not self.fields[0]:
+            named = f" ({self.model_text} is not in the catalogue)" if self.model_text else ""
+            texts.append(f"name the model{named}: -w NAME, or give its config.json too")
+        if not self.system:
+            texts.append("name the system or the accelerator: -s NAME")
+        if self.tool.study == "training" and not self.devices.total and "mapping.dp" not in self.values:
+            texts.append("give the number of devices: -n")
+        return texts
+
+    def shares(self, lookup: Lookup) -> dict[str, float]:
+        """Return path → value of the options whose values need the bytes of a design, by its leaves."""
+        rules = [rule for rule in self.tool.rules if isinstance(rule, ByteDependentOption)]
+        return {path: value for rule in rules for path, value in rule.read_for_design(self.raw, lookup).items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the reading by short names of leaves."""
+        return {
+            "tool": self.tool.name,
+            "version": self.version,
+            "study": self.tool.study,
+            "model": self.model_text,
+            "workload": self.workload,
+            "shape": {short_name(path): value for path, value in self.shape.items()},
+            "chip": self.system,
+            "chip_text": self.chip.word if self.chip else "",
+            "n_devices": self.devices.total,
+            "settings": self.settings,
+            "stated": sorted(map(short_name, self.stated)),
+            "options": [
+                {
+                    "option": option.option,
+                    "value": option.text,
+                    "status": option.status,
+                    "leaves": {short_name(path): value for path, value in option.leaves.items()},
+                    "moves": option.moves,
+                    "file": option.file,
+                }
+                for option in self.options
+            ],
+            "missing": self.missing,
+            "notes": list(self.notes),
+        }
 
 
 def read(

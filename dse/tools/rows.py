@@ -8,6 +8,7 @@ options then), ``also`` for further leaves that its options say something of, an
     leaf of equal value. ``names`` are read too, ``text`` holds the number within the value, which is also read by its
     ``key`` in JSON, ``high`` is the largest number that is read. ``switch`` comes in front; with ``needs_switch`` the
     option is read behind it alone, and ``names`` without it; with ``reads = false`` the option is only written.
+    ``nothing``: texts of a number that the tool computes.
 ``switch``
     An option that is present at ``on`` (1), absent or its ``opposite`` at ``off`` (0).
 ``values``
@@ -17,6 +18,7 @@ options then), ``also`` for further leaves that its options say something of, an
     Tried in order before the above: where all conditions of ``when`` hold, ``text`` are the options, or without a text
     there is no option for the design.
 
+With ``writes = false`` a row is only read, and of a switch what it states where it is on.
 A ``when`` of the row itself leaves its options out unless all conditions hold. A condition is a path with a name or
 number, a list of them, ``> n``, or true and false for any value but 0 and for 0 or none. ``{ code = NAME }`` is a rule
 in Python, ``{ inherit = LEAVES }`` rules of the tool that this one is built on.
@@ -90,7 +92,7 @@ def defaults_of(tool: Tool, version: str = "", chip: str = "") -> dict[str, str]
     """Return option → text of what a tool takes where nothing is said.
 
     Args:
-        tool: with defaults of its version, and others before a version or of chips.
+        tool: with defaults of its version, and others before or since a version, or of chips.
         version: that runs; "" for that of the table.
         chip: accelerator of the catalogue; "" if unknown.
 
@@ -99,8 +101,12 @@ def defaults_of(tool: Tool, version: str = "", chip: str = "") -> dict[str, str]
     """
     defaults = dict(tool.defaults)
     for row in tool.other_defaults:
-        is_before = "before" not in row or (version and _parts(version) < _parts(row["before"]))
-        if is_before and ("chips" not in row or any(fnmatch.fnmatchcase(chip, pattern) for pattern in row["chips"])):
+        is_of_version = ("before" not in row or (version and _parts(version) < _parts(row["before"]))) and (
+            "since" not in row or (version and _parts(version) >= _parts(row["since"]))
+        )
+        if is_of_version and (
+            "chips" not in row or any(fnmatch.fnmatchcase(chip, pattern) for pattern in row["chips"])
+        ):
             defaults |= row["values"]
     return defaults
 
@@ -122,7 +128,7 @@ def _row_rule(
     paths = tuple(leaves or (leaf,))
     case_pairs = tuple((_condition(case["when"]), _writer(case["text"]) if "text" in case else None) for case in cases)
     fields |= {"leaves": paths, "also": tuple(also), "when": _condition(when), "cases": case_pairs}
-    fields |= {"nothing": tuple(fields["nothing"])} if "nothing" in fields else {}
+    fields |= {key: tuple(fields[key]) for key in ("names", "nothing") if key in fields}
     for key in ("values", "reads") if "values" in fields else ():
         rows = fields.get(key, {}).items()
         code_pairs = rows if key == "values" else ((codes, text) for text, codes in rows)
@@ -175,12 +181,23 @@ def options_of(words: Sequence[str], tool: Tool, single: Container[str] = ()) ->
 
     ``single`` are options of one value.
     """
+    return options(words, tool.entries, lambda text: option_name(text, tool), single)
 
-    def name_of(text: str) -> str:
-        name = "--" + text[2:].replace("_", "-") if tool.dashes and text.startswith("--") else text
-        return tool.aliases.get(name, name)
 
-    return options(words, tool.entries, name_of, single)
+def option_name(text: str, tool: Tool) -> str:
+    """Return the name of an option, or of a key of a file, in the rules of a tool.
+
+    Underscores are dashes or the reverse where the tool's parser reads both. Of a dotted name (``-cc.mode``) the first
+    part may be an alias.
+    """
+    if tool.underscores:
+        text = "--" + text[2:].replace("-", "_") if text.startswith("--") else text[:1] + text[1:].replace("-", "_")
+    elif tool.dashes and text.startswith("--"):
+        text = "--" + text[2:].replace("_", "-")
+    if text in tool.aliases:
+        return tool.aliases[text]
+    head, dot, tail = text.partition(".")
+    return f"{tool.aliases[head]}{dot}{tail}" if dot and head in tool.aliases else text
 
 
 def _writer(text: str) -> Callable[[Lookup], Pairs]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from dse.tools.engines import (
@@ -16,8 +17,28 @@ from dse.tools.engines import (
     token_count,
     weight_format,
 )
-from dse.tools.options import CompositeOption, Lookup, Pairs, degrees, memory_share, number
+from dse.tools.options import (
+    CAPACITY,
+    N_EXPERTS,
+    ByteDependentOption,
+    CompositeOption,
+    Lookup,
+    Pairs,
+    degrees,
+    is_on,
+    memory_share,
+    number,
+    number_of,
+)
 from dse.tools.rows import pairs_of
+from dse.types.choices import AllToAll
+
+_TP, _DP, _EP, _ATTENTION_DP = "--tp-size", "--dp-size", "--ep-size", "--enable-dp-attention"
+
+
+def _size(options: Mapping[str, str], name: str) -> float:
+    """Return the number that an option states, 1 without it."""
+    return number_of(options[name]) if options.get(name) else 1.0
 
 
 def _attention_ranks(leaf: Lookup) -> float:
@@ -27,23 +48,23 @@ def _attention_ranks(leaf: Lookup) -> float:
 
 def _read_attention_ranks(options: Mapping[str, str]) -> float:
     """Return the number of data-parallel ranks of attention that options state, 1 for none."""
-    return float(options.get("--dp-size", 1.0)) if "--enable-dp-attention" in options else 1.0
+    return _size(options, _DP) if is_on(options, _ATTENTION_DP) else 1.0
 
 
 def _ranks(leaf: Lookup) -> Pairs:
     """Return the ranks as options; SGLang's tp ranks include the data-parallel ranks of attention."""
     tp, dp = degrees(leaf, "tp", "dp")
-    pairs = [("--tp-size", number(tp * _attention_ranks(leaf)))]
+    pairs = [(_TP, number(tp * _attention_ranks(leaf)))]
     if dp > 1.0:
-        pairs += [("--dp-size", number(dp)), *([("--enable-dp-attention", "")] if has_attention_dp(leaf) else [])]
+        pairs += [(_DP, number(dp)), *([(_ATTENTION_DP, "")] if has_attention_dp(leaf) else [])]
     return pairs
 
 
 def _read_ranks(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → ``tp`` and ``dp`` that options state."""
-    values = {"mapping.dp": float(options["--dp-size"])} if "--dp-size" in options else {}
-    if "--tp-size" in options:
-        values["mapping.tp"] = float(options["--tp-size"]) / _read_attention_ranks(options)
+    values = {"mapping.dp": _size(options, _DP)} if options.get(_DP) else {}
+    if options.get(_TP):
+        values["mapping.tp"] = _size(options, _TP) / _read_attention_ranks(options)
     return values
 
 
@@ -59,12 +80,73 @@ def _experts(leaf: Lookup) -> Pairs | None:
         return []
     if ep * float(width_split(tp, ep, etp)) != tp * _attention_ranks(leaf):
         return None
-    return [("--ep-size", number(ep))] if ep > 1.0 else []
+    return [(_EP, number(ep))] if ep > 1.0 else []
+
+
+_DISPATCH = "--moe-a2a-backend"
+
+#: Backend of the exchange of experts → copies of a token. All but none put whole experts on every tp rank
+#: (``_a2a_ep_size`` of ``server_args.py``).
+_BACKENDS = {
+    "deepep": AllToAll.by_node,
+    "deepep_v2": AllToAll.by_node,
+    "mori": AllToAll.by_node,
+    "mooncake": AllToAll.pairwise,
+    "nixl": AllToAll.pairwise,
+    "pplx": AllToAll.pairwise,
+    "flashinfer": AllToAll.by_rank,
+    "megamoe": AllToAll.by_rank,
+    "ascend_fuseep": AllToAll.by_rank,
+}
+
+#: Switches of versions before 0.5 for the same.
+_OLD_SWITCHES = ("--enable-deepep-moe", "--enable-ep-moe")
+
+
+def _backend(options: Mapping[str, str]) -> AllToAll | None:
+    """Return the copies of a token of the stated exchange of experts, None for one within each layer's sum."""
+    if is_on(options, _OLD_SWITCHES[0]):
+        return AllToAll.by_node
+    return _BACKENDS.get(options.get(_DISPATCH, "").lower())
+
+
+def _read_expert_ranks(options: Mapping[str, str]) -> float | None:
+    """Return the ranks of whole experts that options state, None without any."""
+    if options.get(_TP) and (_backend(options) is not None or any(is_on(options, name) for name in _OLD_SWITCHES)):
+        return _size(options, _TP)
+    return _size(options, _EP) if options.get(_EP) else None
 
 
 def _read_experts(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → expert ranks that options state, empty for none."""
-    return {"mapping.experts.ep": float(options["--ep-size"])} if "--ep-size" in options else {}
+    """Return path → ranks of experts; under data-parallel attention all tp ranks hold a mixture's experts once.
+
+    They split the width of an expert as far as they do not hold whole ones.
+    """
+    ep, attention_ranks = _read_expert_ranks(options), _read_attention_ranks(options)
+    values = {} if ep is None else {"mapping.experts.ep": ep}
+    if attention_ranks > 1.0 and options.get(_TP) and number_of(options.get(N_EXPERTS, "1")) > 0.0:
+        width = _size(options, _TP) / (ep or 1.0)
+        values |= {"mapping.experts.ep": ep or 1.0} | ({"mapping.experts.etp": width} if width > 1.0 else {})
+    return values
+
+
+def _dispatch(leaf: Lookup) -> Pairs | None:
+    """Return the exchange of experts as an option, empty for none of its own, None for one that it lacks."""
+    flavour = leaf("mapping.experts.all_to_all") or 0.0
+    if flavour == float(AllToAll.by_node):
+        return [(_DISPATCH, "deepep")]
+    return [] if flavour == float(AllToAll.pairwise) else None
+
+
+def _read_dispatch(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → exchange of experts: of the stated backend, else gathers of the tokens of all ranks.
+
+    Empty where no whole experts are on ranks with tokens of their own, as far as options say it.
+    """
+    backend = _backend(options)
+    if backend is None and _read_attention_ranks(options) > 1.0 and (_read_expert_ranks(options) or 1.0) > 1.0:
+        backend = AllToAll.gather if options.get(_DISPATCH) == "none" else None
+    return {} if backend is None else {"mapping.experts.all_to_all": float(backend)}
 
 
 def _rank_total_option(name: str, path: str) -> CompositeOption:
@@ -78,10 +160,105 @@ def _rank_total_option(name: str, path: str) -> CompositeOption:
         return [] if value is None else [(name, number(value * _attention_ranks(leaf)))]
 
     def read(options: Mapping[str, str]) -> dict[str, float]:
-        ranks = _read_attention_ranks(options)
-        return {path: float(options[name]) // ranks if ranks > 1.0 else float(options[name])} if name in options else {}
+        return {path: _per_rank(options, name)} if options.get(name) else {}
 
     return CompositeOption((path,), write, read)
+
+
+def _per_rank(options: Mapping[str, str], name: str) -> float:
+    """Return the number that an option states for all data-parallel ranks of attention, of one of them."""
+    value, ranks = number_of(options[name]), _read_attention_ranks(options)
+    return value // ranks if ranks > 1.0 else value
+
+
+_CHUNK, _PROMPT_TOKENS = "--chunked-prefill-size", "--max-prefill-tokens"
+
+
+def _read_chunk(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → tokens of a step; with -1 prompts are not cut, and a step takes as many as another option says."""
+    if not options.get(_CHUNK):
+        return {}
+    if number_of(options[_CHUNK]) > 0.0:
+        return {f"{SERVING}chunk": _per_rank(options, _CHUNK)}
+    return {f"{SERVING}chunk": number_of(options.get(_PROMPT_TOKENS) or "16384"), f"{SERVING}whole_prompts": 1.0}
+
+
+_CONSERVATIVENESS, _RESERVED = "--schedule-conservativeness", f"{SERVING}reserved_answer"
+
+#: Share of an answer reserved at a conservativeness of 1, which multiplies it; and its factor under data-parallel
+#: attention (``_handle_data_parallelism`` of ``server_args.py``).
+_RESERVED_SHARE, _ATTENTION_FACTOR = 0.3, 0.3
+
+
+def _reserved(leaf: Lookup) -> Pairs:
+    """Return the conservativeness for the reserved share of an answer, empty for its default."""
+    share = leaf(_RESERVED)
+    factor = _RESERVED_SHARE * (_ATTENTION_FACTOR if _attention_ranks(leaf) > 1.0 else 1.0)
+    return [] if share is None or abs(share / factor - 1.0) < 1e-6 else [(_CONSERVATIVENESS, number(share / factor))]
+
+
+def _read_reserved(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → reserved share of an answer, at most all of it."""
+    if not options.get(_CONSERVATIVENESS):
+        return {}
+    factor = _RESERVED_SHARE * (_ATTENTION_FACTOR if _read_attention_ranks(options) > 1.0 else 1.0)
+    return {_RESERVED: min(number_of(options[_CONSERVATIVENESS]) * factor, 1.0)}
+
+
+_MEMORY, _BY_MEMORY, _MIB = "--mem-fraction-static", "by-memory", 2.0**20
+
+
+@dataclasses.dataclass(frozen=True)
+class _StaticShare(ByteDependentOption):
+    """Share of memory for weights and cache, which SGLang derives from the memory of a device where none is stated."""
+
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:
+        """Return an empty mapping; ValueError for an invalid number."""
+        return {} if options.get(self.name) == _BY_MEMORY else super().read(options)
+
+    def read_for_design(self, options: Mapping[str, str], leaf: Lookup) -> dict[str, float]:
+        """Return path → value for a design, at most 1."""
+        if options.get(self.name) == _BY_MEMORY:
+            options = {**options, self.name: f"{static_share(options, leaf(CAPACITY) or 0.0):.3f}"}
+        return super().read_for_design(options, leaf)
+
+
+def static_share(options: Mapping[str, str], capacity: float) -> float:
+    """Return the share of memory that SGLang 0.5 takes for weights and cache, by ``_handle_gpu_memory_settings``.
+
+    ``(M - r) / M`` with ``r = 512 + 1.5 max(chunk, 2048) + 2 g + 1024 tp pp / 8``, all in MiB, for ``g`` sequences in
+    the largest graph; under data-parallel attention of ``d`` ranks ``3 g d`` more, and ``1.5 g d`` for g above 300. On
+    devices of more than 60 GiB at least 10 GiB. Drafts take 2 GiB more.
+
+    Args:
+        options: option → text.
+        capacity: of a device, B.
+
+    >>> static_share({"--tp-size": "8"}, 80 * 2.0**30)  # 14.5 GiB of 80
+    0.81875
+    """
+    memory = capacity / _MIB
+    if memory <= 0.0:
+        return 0.88
+    tp, pp, dp = _size(options, _TP), _size(options, "--pp-size"), _read_attention_ranks(options)
+    chunk = number_of(options.get(_CHUNK) or ("8192" if memory < 160 * 1024 else "16384"))
+    tokens = chunk if chunk > 0.0 else number_of(options.get(_PROMPT_TOKENS) or "16384")
+    graph = number_of(options["--cuda-graph-max-bs"]) if options.get("--cuda-graph-max-bs") else _graph_size(memory, tp)
+    reserved = 512.0 + 1.5 * max(tokens, 2048.0) + 2.0 * graph + 128.0 * tp * pp
+    if dp > 1.0:
+        reserved += graph * dp * (4.5 if graph > 300.0 else 3.0)
+    reserved = max(reserved, 10240.0) if memory > 60 * 1024 else reserved
+    reserved += 2048.0 if options.get(_ALGORITHM) else 0.0
+    return max((memory - reserved) / memory, 0.05)
+
+
+def _graph_size(memory: float, tp: float) -> float:
+    """Return the sequences of the largest graph of SGLang 0.5, by the memory of a device in MiB and tp."""
+    sizes = ((20, 8, 8), (35, 24, 80), (60, 32, 160), (160, 256, 512))
+    for limit, small, large in sizes:
+        if memory < limit * 1024:
+            return float(small if tp < 4.0 else large)
+    return 512.0
 
 
 _ALGORITHM, _STEPS, _WIDTH, _TOKENS = (
@@ -112,18 +289,36 @@ def _chain_remark(options: Mapping[str, str]) -> str:
     return ""
 
 
+def _dense_remark(options: Mapping[str, str]) -> str:
+    """Return the remark that a dense model's products are split over all ranks while its attention is not; else ""."""
+    is_dense = number_of(options.get(N_EXPERTS, "1")) == 0.0
+    if not is_dense or _read_attention_ranks(options) <= 1.0:
+        return ""
+    return f"{_ATTENTION_DP} of a dense model splits its feed-forward over all ranks: read as ranks that hold all of it"
+
+
+def _graph_remark(options: Mapping[str, str]) -> str:
+    """Return the remark that steps of decode alone are modelled with graphs, where a line turns these off; else ""."""
+    name = "--disable-cuda-graph"
+    return f"{name}: steps without prompts are modelled with graphs all the same" if is_on(options, name) else ""
+
+
+_SHARE = memory_share(_MEMORY, f"{SERVING}memory_share", is_of_free_memory=False)
+
 SGLANG = engine(
     "sglang",
     "--context-length",
     {
         "ranks": CompositeOption(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
         "experts": CompositeOption(("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts),
-        "chunk": _rank_total_option("--chunked-prefill-size", f"{SERVING}chunk"),
+        "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
+        "chunk": dataclasses.replace(_rank_total_option(_CHUNK, f"{SERVING}chunk"), read=_read_chunk),
         "most_sequences": _rank_total_option("--max-running-requests", f"{ENGINE}most_sequences"),
-        "memory": memory_share("--mem-fraction-static", f"{SERVING}memory_share", is_of_free_memory=False),
+        "memory": _StaticShare(_SHARE.name, _SHARE.path, _SHARE.line, _SHARE.meaning, _SHARE.high),
+        "reserved": CompositeOption((_RESERVED,), _reserved, _read_reserved),
         "drafts": CompositeOption(DRAFTS, _chain, _read_chain),
         "weights": weight_format("--quantization", "w8a8_int8"),
     },
     lambda leaf: replica_devices(leaf) * _attention_ranks(leaf),
-    remarks=(_chain_remark,),
+    remarks=(_chain_remark, _dense_remark, _graph_remark),
 )

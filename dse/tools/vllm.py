@@ -1,9 +1,10 @@
-"""vLLM: experts over all ranks of tensor and data parallelism, drafts in JSON."""
+"""vLLM: experts over all ranks of tensor and data parallelism, options in JSON or with dotted keys."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,20 @@ from dse.tools.engines import (
     token_count,
     weight_format,
 )
-from dse.tools.options import CompositeOption, Lookup, Pairs, degrees, number, offloaded_weights
+from dse.tools.options import (
+    N_EXPERTS,
+    CompositeOption,
+    Lookup,
+    Pairs,
+    degrees,
+    is_on,
+    number,
+    number_of,
+    offloaded_weights,
+)
+from dse.types.choices import AllToAll
+
+_EXPERT_SWITCH = "--enable-expert-parallel"
 
 
 def _experts_over_ranks(leaf: Lookup) -> Pairs | None:
@@ -29,16 +43,85 @@ def _experts_over_ranks(leaf: Lookup) -> Pairs | None:
     if ep is None:
         return []
     ranks, width = tp * dp, float(width_split(tp, ep, etp))
-    by_rank = {(ranks, 1.0): [("--enable-expert-parallel", "")], (1.0, ranks): []}
+    by_rank = {(ranks, 1.0): [(_EXPERT_SWITCH, "")], (1.0, ranks): []}
     return by_rank.get((ep, width))
 
 
-def _read_experts(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → expert ranks that options state, all of tp and dp; empty without the option."""
-    if "--enable-expert-parallel" not in options:
-        return {}
+def _rank_count(options: Mapping[str, str]) -> float:
+    """Return the number of ranks of a stage that hold a mixture's experts once: those of tp and dp."""
     names = ("--tensor-parallel-size", "--data-parallel-size")
-    return {"mapping.experts.ep": math.prod(float(options.get(name, 1.0)) for name in names)}
+    return math.prod(number_of(options.get(name, "1")) for name in names)
+
+
+def _read_experts(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → ranks of experts: all of tp and dp, by whole experts with the option, else by their width.
+
+    The width is read of a mixture alone (``FusedMoEParallelConfig.make``); replicas of a dense model share nothing.
+    """
+    if is_on(options, _EXPERT_SWITCH):
+        return {"mapping.experts.ep": _rank_count(options)}
+    replicas, ranks = number_of(options.get("--data-parallel-size", "1")), _rank_count(options)
+    is_split = replicas > 1.0 and number_of(options.get(N_EXPERTS, "0")) > 0.0
+    return {"mapping.experts.ep": 1.0, "mapping.experts.etp": ranks} if is_split else {}
+
+
+_DISPATCH = "--all2all-backend"
+
+#: Backend of the exchange of experts → copies of a token: one per expert, per host and device there, or to all ranks.
+_BACKENDS = {
+    "deepep_low_latency": AllToAll.pairwise,
+    "mori_low_latency": AllToAll.pairwise,
+    "mori": AllToAll.pairwise,
+    "pplx": AllToAll.pairwise,
+    "nixl_ep": AllToAll.pairwise,
+    "flashinfer_all2allv": AllToAll.by_rank,
+    "flashinfer_nvlink_two_sided": AllToAll.by_rank,
+    "flashinfer_nvlink_one_sided": AllToAll.by_rank,
+    "deepep_high_throughput": AllToAll.by_node,
+    "mori_high_throughput": AllToAll.by_node,
+    "allgather_reducescatter": AllToAll.gather,
+    "naive": AllToAll.gather,
+}
+
+
+def _dispatch(leaf: Lookup) -> Pairs | None:
+    """Return the exchange of experts as an option, empty for one copy per expert, None for one that has none."""
+    flavour = leaf("mapping.experts.all_to_all") or 0.0
+    names = {float(AllToAll.by_node): "deepep_high_throughput", float(AllToAll.gather): "allgather_reducescatter"}
+    if flavour == float(AllToAll.pairwise):
+        return []
+    return [(_DISPATCH, names[flavour])] if flavour in names else None
+
+
+def _read_dispatch(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → exchange of experts, where whole experts are on ranks with tokens of their own; else empty."""
+    has_exchange = is_on(options, _EXPERT_SWITCH) and number_of(options.get("--data-parallel-size", "1")) > 1.0
+    backend = _BACKENDS.get(options.get(_DISPATCH, "").replace("-", "_").lower())
+    return {} if backend is None or not has_exchange else {"mapping.experts.all_to_all": float(backend)}
+
+
+def json_entry(options: Mapping[str, str], name: str, *keys: str) -> Any:
+    """Return the value of the first of some keys of an option that is JSON, or of dotted keys; None where none is.
+
+    Args:
+        options: option → text.
+        name: of the option.
+        keys: names of one value, of several generations.
+
+    Raises:
+        ValueError: for a text that is no JSON.
+    """
+    for key in keys:
+        for dotted in (f"{name}.{key}", f"{name}.{key.replace('_', '-')}"):
+            if dotted in options:
+                return options[dotted]
+    if not options.get(name):
+        return None
+    try:
+        document = json.loads(options[name])
+    except (ValueError, RecursionError):
+        raise ValueError(f"{name} {options[name]} is not JSON") from None
+    return next((document[key] for key in keys if key in document), None) if isinstance(document, dict) else None
 
 
 _CONFIG, _CONFIG_TOKENS = "--speculative-config", "num_speculative_tokens"
@@ -56,14 +139,10 @@ def _read_config(options: Mapping[str, str]) -> dict[str, float]:
 
     ValueError for a text that is no JSON, and for a count of drafts that is negative or not whole.
     """
-    dotted = f"{_CONFIG}.{_CONFIG_TOKENS.replace('_', '-')}"
-    tokens: Any = options.get(dotted)
-    if _CONFIG in options:
-        try:
-            config = json.loads(options[_CONFIG])
-        except (ValueError, RecursionError):
-            raise ValueError(f"{_CONFIG} {options[_CONFIG]} is not JSON") from None
-        tokens = config.get(_CONFIG_TOKENS, tokens) if isinstance(config, dict) else tokens
+    if _CONFIG in options and not options[_CONFIG]:
+        raise ValueError(f"{_CONFIG} is not JSON")
+    tokens = json_entry(options, _CONFIG, _CONFIG_TOKENS)
+    tokens = options.get("--num-speculative-tokens", options.get("--spec-tokens")) if tokens is None else tokens
     return {} if tokens is None else {DRAFTS[0]: token_count(str(tokens), _CONFIG)}
 
 
@@ -72,6 +151,50 @@ def _config_remark(options: Mapping[str, str]) -> str:
     if not any(name.startswith(_CONFIG) for name in options) or _read_config(options):
         return ""
     return f"{_CONFIG} has no {_CONFIG_TOKENS}: set drafts"
+
+
+_COMPILATION, _GRAPH_SIZE, _EAGER = "--compilation-config", "--max-cudagraph-capture-size", "--enforce-eager"
+
+#: Text of a largest graph that follows from the number of sequences, and its limit (``_set_cudagraph_sizes``).
+_BY_SEQUENCES, _MAX_GRAPH_TOKENS = "by-sequences", 512.0
+
+
+def _read_graphs(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → most tokens of a step with prompts that has a graph: 0 in eager mode, and where decode alone has.
+
+    By default twice the most sequences, with drafts, up to 512.
+    """
+    mode = str(json_entry(options, _COMPILATION, "cudagraph_mode") or "").upper()
+    level = json_entry(options, _COMPILATION, "mode", "level")
+    optimization = options.get("--optimization-level", options.get(_COMPILATION, ""))
+    if is_on(options, _EAGER) or mode in ("NONE", "0", "FULL_DECODE_ONLY") or "-O0" in options or optimization == "0":
+        return {"software.engine.graph_tokens": 0.0}
+    if str(level).upper() in ("0", "NONE") and level is not None:
+        return {"software.engine.graph_tokens": 0.0}
+    sizes = json_entry(options, _COMPILATION, "max_cudagraph_capture_size", "cudagraph_capture_sizes")
+    text = str(
+        options.get("--cudagraph-capture-sizes", options.get("--cuda-graph-sizes", "")) if sizes is None else sizes
+    )
+    counts = [float(count) for count in re.findall(r"\d+", text)]
+    if counts:
+        return {"software.engine.graph_tokens": max(counts)}
+    size = options.get(_GRAPH_SIZE, "")
+    if size != _BY_SEQUENCES:
+        return {"software.engine.graph_tokens": number_of(size)} if size else {}
+    step_tokens = 1.0 + _read_config(options).get(DRAFTS[0], 0.0)
+    sequences = number_of(options["--max-num-seqs"]) if options.get("--max-num-seqs") else _MAX_GRAPH_TOKENS
+    return {"software.engine.graph_tokens": min(2.0 * sequences * step_tokens, _MAX_GRAPH_TOKENS)}
+
+
+def _graph_remark(options: Mapping[str, str]) -> str:
+    """Return the remark that steps of decode alone are modelled with graphs, where a line turns these off; else ""."""
+    mode = str(json_entry(options, _COMPILATION, "cudagraph_mode") or "").upper()
+    name = next((name for name in (_EAGER, "-O0") if is_on(options, name)), _COMPILATION if mode == "NONE" else "")
+    return (
+        f"{name}: steps without prompts are modelled with graphs all the same; without, they take longer"
+        if name
+        else ""
+    )
 
 
 def _step_token_limit(leaf: Lookup) -> float:
@@ -101,12 +224,14 @@ VLLM = engine(
         "experts": CompositeOption(
             ("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, writes_default=True
         ),
+        "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
         "offload": offloaded_weights("--cpu-offload-gb", "mapping.spill.far_weights"),
         "drafts": CompositeOption(DRAFTS, _config, _read_config),
         "weights": weight_format("--quantization", "compressed-tensors"),
+        "graphs": CompositeOption(("software.engine.graph_tokens",), lambda leaf: [], _read_graphs),
     },
     replica_devices,
     _step_token_limit,
     notes=(_chunked,),
-    remarks=(_config_remark,),
+    remarks=(_config_remark, _graph_remark),
 )

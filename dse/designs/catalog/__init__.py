@@ -18,7 +18,13 @@ from __future__ import annotations
 from dse.designs.catalog.entries import NO_NETWORK, Entry
 from dse.designs.catalog.faults import readable_names as readable_names
 from dse.designs.catalog.filling import Values, check_between as check_between, with_prefix as with_prefix
-from dse.designs.catalog.load import FOLDERS, catalog_root as catalog_root, find, name_to_slug as name_to_slug
+from dse.designs.catalog.load import (
+    FOLDERS,
+    added_folder as added_folder,
+    catalog_root as catalog_root,
+    find,
+    name_to_slug as name_to_slug,
+)
 from dse.designs.catalog.lookup import entry, kinds, names, record, resolve, values
 from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
 from dse.designs.catalog.sources import (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import itertools
 import os
@@ -44,12 +46,27 @@ def catalog_root() -> Path:
     return distribution_folder("hw_catalog")
 
 
+#: Folders that are searched within :func:`added_folder`.
+_added_folders: contextvars.ContextVar[tuple[Path, ...]] = contextvars.ContextVar("added_folders", default=())
+
+
+@contextlib.contextmanager
+def added_folder(folder: Path) -> Iterator[None]:
+    """Search a catalogue folder before those of the environment, within the context."""
+    token = _added_folders.set((folder, *_added_folders.get()))
+    try:
+        yield
+    finally:
+        _added_folders.reset(token)
+
+
 def users_folders(folder: Folder = None) -> list[Path]:
     """Return the user's catalogue folders in search order; InputError for one that does not exist.
 
-    ``folder`` first, then those of DSE_CATALOG.
+    ``folder`` first, then those of :func:`added_folder`, then those of DSE_CATALOG.
     """
-    users = [folder] if folder else []
+    users: list[str | Path] = [folder] if folder else []
+    users += _added_folders.get()
     users += [folder_name for folder_name in os.environ.get("DSE_CATALOG", "").split(os.pathsep) if folder_name]
     for user in users:
         if not Path(user).is_dir():

@@ -170,7 +170,7 @@ def test_a_leaf_has_one_value_whatever_it_is_called(tmp_path):
 
 def test_options_that_are_not_read_are_listed(tmp_path):
     """Those that say nothing of a design, those that dse does not model, and values of which it knows nothing."""
-    text = "vllm serve m -tp 8 --enable-dbo --all2all-backend deepep_low_latency --kv-cache-dtype fp8_e5m2 --port 80"
+    text = "vllm serve m -tp 8 --enable-dbo --all2all-backend pplx --kv-cache-dtype turboquant_k8v4 --port 80"
     found = read_arguments("vllm", text)
     assert found.settings == {"tp": 8.0}
     assert set(found.unread) == {"--enable-dbo", "--all2all-backend", "--kv-cache-dtype", "--port"}

@@ -1,0 +1,254 @@
+"""``dse.read``: the design of recipes, launch scripts, manifests and configurations, and what it will do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from dse.capabilities.designs import DesignOptions, DesignRequest
+from dse.capabilities.evaluate import DETAILS, explained
+from dse.capabilities.settings import leaf_setting
+from dse.io import counted
+from dse.reports import Column, Line, Option, Report, Table, capability, heading, verbatim
+from dse.reports.options import Devices, Force, Settings, Software
+from dse.reports.report import NOTHING_FEASIBLE
+
+if TYPE_CHECKING:
+    from dse.capabilities.changes import Change
+    from dse.tools import OptionReading, Reading
+
+#: Files of one run.
+_Files = Annotated[
+    str | Path | Sequence[str | Path],
+    Option(is_argument=True, metavar="FILE …", terminal=list[str], local="names files"),
+]
+
+
+@capability("Ask", details=("options", "file", *DETAILS), local="reads files of this machine")
+def read(
+    files: _Files,
+    workload: Annotated[str | None, Option(short="-w")] = None,
+    system: Annotated[str | None, Option(short="-s")] = None,
+    tool: Annotated[str | None, Option(flag="--for", metavar="TOOL")] = None,
+    settings: Settings = None,
+    n_devices: Devices = None,
+    software: Software = None,
+    role: Annotated[str, Option(metavar="prefill|decode")] = "",
+    output: Annotated[Path | None, Option(short="-o", metavar="FILE", local="writes a file")] = None,
+    force: Force = False,
+    uncertainty: Annotated[bool, Option(flag="--uncertainty/--no-uncertainty")] = True,
+) -> Report:
+    """Read a recipe, and say what it will do.
+
+    Recipes, launch scripts, manifests and configurations of training and serving tools: the tool, the model, the chip
+    and the number of devices are recognised. Shows what each option was read as, the defaults of the tool, and the
+    options that the model does not have; then whether the design fits, its time, what is slow, and the changes that
+    buy most. Nothing of a file is executed.
+
+    Args:
+        files: Files of one run; a later one counts before an earlier one.
+        workload: Workload, by its name in the catalogue [default: the one that the files name].
+        system: System or accelerator, by its name in the catalogue [default: the one that the files name].
+        tool: Tool of the files [default: the one that is recognised].
+        settings: Values of the design, which count before those of the files.
+        n_devices: Number of devices [default: the one that the files state].
+        role: Role of a pool of engines, where files have several [default: the only one].
+        output: File to write the changed file to [default: none].
+        uncertainty: 80 % intervals of times, rates, energy and peak memory.
+    """
+    from dse import tools
+    from dse.io import inputs
+    from dse.reports.settings import setting_texts
+
+    paths = [files] if isinstance(files, str | Path) else list(files)
+    texts = {str(path): inputs.text(path, "a recipe, a script, a manifest or a configuration") for path in paths}
+
+    def read_again(texts: Mapping[str, str]) -> Reading:
+        return tools.read_files(texts, tool or "", workload or "", system or "", n_devices, role)
+
+    reading = read_again(texts)
+    document: dict[str, Any] = {"read": reading.to_dict()}
+    sections, notes = list(_reading_sections(reading)), [*reading.notes]
+    if reading.missing:
+        notes.append(f"to say what it will do: {'; '.join(reading.missing)}")
+        return Report(document, sections, notes, status=NOTHING_FEASIBLE)
+    with _workload(reading) as name:
+        request = _request(reading, name, setting_texts(settings), software)
+        report = explained(request, None, uncertainty)
+        changed = _changed(texts, reading, request, report["changes"], read_again)
+    document |= {**report.document, "file": changed}
+    sections += report.sections
+    files_written = []
+    if changed:
+        title = "the file with the changes that buy most"
+        sections += [Line(title, show="file"), *(verbatim(text, show="file") for text in changed["texts"].values())]
+        files_written = _write(output, force, changed["texts"])
+    return Report(document, sections, [*notes, *report.notes], files=files_written, status=report.status)
+
+
+@contextlib.contextmanager
+def _workload(reading: Reading) -> Iterator[str]:
+    """Give the name of the workload of a reading: of the catalogue, else of the shape that the files state."""
+    from dse.tools.models import workload_of
+
+    if reading.workload:
+        yield reading.workload
+    else:
+        with workload_of(reading.fields[0], reading.model_text) as name:
+            yield name
+
+
+def _request(reading: Reading, name: str, texts: Sequence[str], software: str | None) -> DesignRequest:
+    """Return the design of a reading, with settings that count before its own."""
+    from dse import tools
+    from dse.designs import leaf_path, short_name
+    from dse.doors import STUDIES
+
+    study, tool = STUDIES[reading.tool.study], reading.tool
+    serves = study.name == "serving"
+    set_paths = {leaf_path(text.partition("=")[0].strip(), "--set", serves) for text in texts}
+    values = dict(reading.values)
+    if reading.workload:
+        values |= _other_shape(reading)
+
+    def request(values: Mapping[str, float]) -> DesignRequest:
+        own = [
+            f"{short_name(path)}={leaf_setting(path, value)}" for path, value in values.items() if path not in set_paths
+        ]
+        options = DesignOptions(
+            workload=name,
+            system=reading.system,
+            settings=[*own, *texts],
+            n_devices=reading.n_devices,
+            software=software,
+            any_option=True,
+        )
+        return options.request(study, "", tool.stack_tool or tool.name)
+
+    first = request(values)
+    shares = reading.shares(tools.design_lookup(first.design, name, reading.system)) if reading.design_dependent else {}
+    return request(values | shares) if shares else first
+
+
+def _other_shape(reading: Reading) -> dict[str, float]:
+    """Return path → value of the leaves of a shape that differ from those of the named model."""
+    from dse.designs import catalog
+
+    entry = catalog.entry("workload", str(reading.workload))
+    stated = {path: entry.value(path.removeprefix("workload.")) for path in reading.shape}
+    return {
+        path: value
+        for path, value in reading.shape.items()
+        if stated[path] is not None and float(stated[path]) != value
+    }
+
+
+# --- what was read
+
+
+def _reading_sections(reading: Reading) -> Iterator[Line | Table]:
+    """Yield what was recognised, the options with their leaves, and those without."""
+    from dse.tools import recognition
+    from dse.tools.reading import DEFAULT, NOT_MODELLED, STATED, UNKNOWN
+
+    version = f" {reading.version}" if reading.has_version else f", as of {reading.version}"
+    model = reading.workload or (
+        f"a model of {reading.shape.get('workload.n_layers', 0):g} layers" if reading.fields[0] else "model not named"
+    )
+    named = f" ({reading.model_text})" if reading.model_text and reading.model_text != reading.workload else ""
+    chip = (
+        f"{reading.system} ({reading.chip.word})"
+        if reading.chip and reading.chip.word != reading.system
+        else reading.system
+    )
+    devices = counted(reading.devices.total, "device") if reading.devices.total else ""
+    yield heading(f"{recognition.title_of(reading.tool.name)}{version}: {model}{named}")
+    yield Line(" on ".join(filter(None, [devices, chip or "no chip named"])))
+    by_status = {
+        status: [o for o in reading.options if o.status == status]
+        for status in (STATED, DEFAULT, NOT_MODELLED, UNKNOWN)
+    }
+    moving = [option for option in by_status[NOT_MODELLED] if option.moves != "nothing"]
+    rows = [*by_status[STATED], *by_status[DEFAULT], *moving, *by_status[UNKNOWN]]
+    yield Table("options", _COLUMNS, rows, title="options")
+    silent = [option.option for option in by_status[NOT_MODELLED] if option.moves == "nothing"]
+    if silent:
+        yield Line(f"{counted(len(silent), 'option')} that change no time and no memory: {', '.join(silent)}")
+
+
+def _leaf_texts(option: OptionReading) -> str:
+    """Return the leaves of an option as ``--set`` takes them, or what it names."""
+    from dse.designs import short_name
+
+    if option.leaves:
+        return ", ".join(f"{short_name(path)}={leaf_setting(path, value)}" for path, value in option.leaves.items())
+    return f"({option.moves})" if option.status == "stated" and option.moves else ""
+
+
+def _status_text(option: OptionReading) -> str:
+    """Return what an option is, with what it would move."""
+    return f"{option.status}: {option.moves}" if option.status == "not modelled" else option.status
+
+
+_COLUMNS = (
+    Column("option", "option", left=True, prose=True),
+    Column("value", "text", left=True, prose=True),
+    Column("is", "status", left=True, row_text=_status_text),
+    Column("read as", "leaves", left=True, prose=True, row_text=_leaf_texts),
+    Column("moves", "moves", hidden=True),
+    Column("file", "file", hidden=True),
+)
+
+
+# --- the same file with changes
+
+
+def _changed(
+    texts: Mapping[str, str], reading: Reading, request: DesignRequest, changes: Sequence[Change], read_again: Any
+) -> dict[str, Any]:
+    """Return the files with the changes of the mapping that buy most, and these; empty where there are none."""
+    from dse import tools
+    from dse.designs import leaf_path, leaf_value, replace
+    from dse.tools.rewriting import rewritten
+
+    serves, moves, design = reading.tool.study == "serving", dict[str, float](), request.design
+    applied = list[str]()
+    for change in changes:
+        if change.memory is None:
+            continue
+        pairs = (text.partition("=") for text in change.change.split(", "))
+        values = {leaf_path(name, "--set", serves): value for name, _, value in pairs}
+        numbers = {path: leaf_value(path, _number(value)) for path, value in values.items()}
+        if numbers.keys() & moves.keys():
+            continue
+        lookups = (
+            tools.design_lookup(request.design, reading.workload or "", reading.system),
+            tools.design_lookup(replace(design, numbers), reading.workload or "", reading.system),
+        )
+        attempt = rewritten(texts, reading, lookups, {**moves, **numbers}, read_again)
+        if attempt is not None:
+            moves |= numbers
+            design = replace(design, numbers)
+            applied.append(change.change)
+            result = attempt
+    return {"changes": applied, "texts": result} if applied else {}
+
+
+def _number(text: str) -> float | str:
+    """Return the number that a text is, else the text."""
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return text
+
+
+def _write(output: Path | None, force: bool, texts: Mapping[str, str]) -> list[Path]:
+    """Write the changed file, and return it; none without an output."""
+    from dse.io import outputs
+
+    if output is None:
+        return []
+    with outputs.replacing(output, force, [Path(name) for name in texts]) as partial:
+        partial.write_text(list(texts.values())[-1], encoding="utf-8")
+    return [output]
