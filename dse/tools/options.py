@@ -305,6 +305,7 @@ class Tool:
     effects: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: option without a leaf → what it moves
     off_options: tuple[str, ...] = ()  #: switches that are read when they are off
     model_options: tuple[Any, ...] = ()  #: options that name the model; a list of those that do together
+    models: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: its name of a model → that of the catalogue
     chip_options: tuple[str, ...] = ()  #: options that name the chip
     #: ``nodes``, ``per_node``, ``total`` → options that state them
     device_options: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)

@@ -635,6 +635,8 @@ def _model(
     candidates += [*by_variable, *texts]
     named = [text for text in candidates if text and not text.startswith("-") and " " not in text.strip()]
     for text in named:
+        if text.lower() in tool.models:  # "" for a model that the catalogue lacks
+            return text, tool.models[text.lower()] or None
         if slug := recognition.model_of(text):
             return text, slug
     return (named[0] if named and named[0] not in texts else ""), None
@@ -722,7 +724,8 @@ def _with_slices(
         ):
             if (chips := recognition.slice_devices(text)) and "." not in text:
                 slices = re.search(
-                    r"--num[-_]slices[= ](\d+)", " ".join(word for part in files.parts for word in part.words)
+                    r"(?:--num[-_]slices|compile_topology_num_slices)[= ](\d+)",
+                    " ".join(word for part in files.parts for word in part.words),
                 )
                 count = int(slices[1]) if slices else 1
                 return DeviceCount(chips * count, count, chips)
