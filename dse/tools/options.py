@@ -295,6 +295,8 @@ class Tool:
     notes: tuple[Callable[[Lookup], str], ...] = ()  #: notes on a written line; "" for none
     value_comments: tuple[Callable[[Lookup], str], ...] = ()  #: comments on values of a written line
     remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
+    #: options → what the model lacks without which a prediction would be of another run; "" for nothing
+    limits: tuple[Callable[[Mapping[str, str]], str], ...] = ()
     entries: tuple[str, ...] = ()  #: of an additional YAML file
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: what its notes say
     #: role of a pool → its options

@@ -216,8 +216,9 @@ def slice_devices(text: str) -> int | None:
 
     The number counts cores, two of a chip, for some generations, and chips for others.
     """
-    match = re.search(r"(?<![a-z0-9])(v\d+[ep]?|v5litepod|tpu7x)-(\d{1,6}(?:x\d{1,4}){0,2})(?![\dx])", text.lower())
-    if not match:
+    pattern = r"(?:tpu-?)?(v\d+[ep]?|v5litepod|tpu7x)-(\d{1,6}(?:x\d{1,4}){0,2})"
+    match = re.fullmatch(pattern, text.strip().lower())
+    if not match or match[2].startswith("0"):
         return None
     if "x" in match[2]:  # axes of the slice, in chips
         return math.prod(map(int, match[2].split("x")))
