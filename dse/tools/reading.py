@@ -13,6 +13,7 @@ import dataclasses
 import fnmatch
 import functools
 import itertools
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ from dse.tools.options import (
     Tool,
 )
 from dse.tools.recognition import DeviceCount, NamedChip
-from dse.tools.rows import defaults_of, options_of
+from dse.tools.rows import defaults_of, option_name, options_of
 from dse.tools.sources import ENVIRONMENTS, Source, Sources, sources
 
 #: What an option of a file is.
@@ -335,6 +336,7 @@ def _stated_options(
     notes += more
     for part, stated in chosen:
         stated = {name: text for name, text in stated.items() if not _is_variable(name)}
+        stated |= _inline_options(stated, tool, names)
         for name in stated:
             options.pop(name, None)
         options |= stated
@@ -343,6 +345,20 @@ def _stated_options(
         allowed = f"at most {_MOST_OPTIONS}"
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
     return _without_nothing(options, tool, files, notes), places, notes
+
+
+def _inline_options(stated: Mapping[str, str], tool: Tool, names: frozenset[str]) -> dict[str, str]:
+    """Return the options that others state as JSON; InputError for a text that is none."""
+    options: dict[str, str] = {}
+    for name in tool.inline_options:
+        text = stated.get(name, "")
+        if not text.lstrip().startswith("{"):
+            continue
+        try:
+            options |= dict(_table_options(json.loads(text), tool, names, "", itertools.count()))
+        except (ValueError, RecursionError) as error:
+            raise InputError(name, str(error)[:80], "JSON of options", "correct the text") from None
+    return options
 
 
 #: Maximum number of options of a recipe.
@@ -370,8 +386,7 @@ def _commands(files: Sources, tool: Tool, names: frozenset[str]) -> list[Source]
 
 def _plain_name(word: str, tool: Tool) -> str:
     """Return the name of the option that a word is, as rules have it."""
-    name = word.lstrip("+").partition("=")[0]
-    return "--" + name[2:].replace("_", "-") if tool.dashes and name.startswith("--") else name
+    return option_name(word.lstrip("+").partition("=")[0], tool)
 
 
 def _with_model(words: Sequence[str], tool: Tool) -> list[str]:
@@ -470,7 +485,7 @@ def _option_name(path: str, tool: Tool, names: frozenset[str]) -> str:
         for name in (end, f"--{end}", f"--{end.replace('_', '-')}", end.replace("-", "_"), f"--{end.lstrip('-')}"):
             if name in names:
                 return tool.aliases.get(name, name)
-    return path
+    return option_name(path, tool)
 
 
 def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, notes: list[str]) -> dict[str, str]:
