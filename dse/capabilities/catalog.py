@@ -96,8 +96,9 @@ def catalog_from_config(
 ) -> Report:
     """Write a workload from a config.json of Hugging Face.
 
-    The shape is read from it; set seq_len and global_batch to those of your training. Dense decoders, and mixtures of
-    experts with or without latent attention.
+    The shape is read from its keys, and the format of the weights from its quantization_config or from the
+    hf_quant_config.json in its folder; set seq_len and global_batch to those of your training. Dense decoders, mixtures
+    of experts with or without latent attention, and hybrids with a state; of several models in one the text model.
 
     Args:
         config: The config.json of a model on Hugging Face.
@@ -108,8 +109,9 @@ def catalog_from_config(
     from dse.designs.catalog import huggingface
     from dse.io import outputs
 
-    shape, name = huggingface.read(config), name or output.stem
-    text, remarks = huggingface.as_toml(shape, name, config.name), huggingface.remarks(shape, config.name)
+    quantization, name = huggingface.read_quantization(config), name or output.stem
+    model = huggingface.read_config(huggingface.read(config), config.name, quantization)
+    text, remarks = huggingface.as_toml(model, name, config.name), model.remarks
     with outputs.replacing(output, force, [config]) as partial:
         partial.write_text(text, encoding="utf-8")
     return Report({"name": name, "output": output, "remarks": remarks}, notes=remarks, files=[output])

@@ -49,7 +49,8 @@ from dse.tools.reading import OptionReading, Reading
 from dse.tools.rows import options_of
 from dse.tools.sglang import SGLANG
 from dse.tools.tensorrt_llm import TENSORRT_LLM
-from dse.tools.trainers import DEEPSPEED, MAXTEXT, TORCHTITAN
+from dse.tools.torchtitan import TORCHTITAN
+from dse.tools.trainers import DEEPSPEED, MAXTEXT
 from dse.tools.vllm import VLLM
 from dse.tools.words import split
 from dse.types import Design, Engine, Requests, Scalar, Serving

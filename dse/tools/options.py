@@ -197,6 +197,9 @@ CHECKPOINT = "launch.checkpoint"
 #: Multi-token prediction layers of a checkpoint, by its file in the catalogue.
 DRAFT_LAYERS = "launch.draft_layers"
 
+#: Words of an option that say nothing.
+_NOTHING = ("", "auto", "null", "none")
+
 _GIB = 2.0**30
 
 
@@ -318,6 +321,36 @@ class LaunchLine(NamedTuple):
     unsupported: dict[str, float]  #: path → value without an option of the tool
     notes: tuple[str, ...] = ()  #: further requirements
     comments: tuple[str, ...] = ()  #: what values of options are
+
+
+def option_number(options: Mapping[str, str], name: str) -> float | None:
+    """Return the number that an option states, None without it and for a word that says nothing.
+
+    Raises:
+        ValueError: for another text that is no number.
+
+    >>> option_number({"tp": "8", "pp": "auto"}, "tp"), option_number({"tp": "8", "pp": "auto"}, "pp")
+    (8.0, None)
+    """
+    text = options.get(name, "").strip().lower()
+    return None if text in _NOTHING else float(text)
+
+
+def option_degree(options: Mapping[str, str], name: str) -> float:
+    """Return the degree that an option states, 1 without it.
+
+    Raises:
+        ValueError: for a text that is no degree.
+    """
+    degree = option_number(options, name)
+    if degree is not None and not degree >= 1.0:
+        raise ValueError(f"{name} {options[name]} is no degree")
+    return 1.0 if degree is None else degree
+
+
+def option_on(options: Mapping[str, str], name: str) -> bool:
+    """True for a switch that is on: without a value, or with one that says so; false without the option."""
+    return options.get(name, "false").strip().lower() in ("", "true", "1", "yes", "auto")
 
 
 def number(value: float) -> str:

@@ -180,16 +180,21 @@ def chip_of(text: str) -> NamedChip | None:
     >>> chip_of("NVIDIA-H100-80GB-HBM3").name, chip_of("a3-ultragpu-8g").name
     ('h100-sxm-80gb', 'h200-sxm-141gb')
     """
-    plain = text.lower()
+    plain = _plain(text)
     for pattern, name, _ in _chips():
         if match := pattern.search(plain):
             return NamedChip(name, match[0])
     return None
 
 
+def _plain(text: str) -> str:
+    """Return a text in small letters, with a blank behind the count of ``8xH100``."""
+    return re.sub(r"(\d)x(?=[a-z])", r"\1x ", text.lower())
+
+
 def chips_in(text: str) -> dict[str, str]:
     """Return catalogue name → word of the chips that a text names."""
-    plain, chips = text.lower(), {}
+    plain, chips = _plain(text), dict[str, str]()
     for pattern, name, _ in _chips():
         if (match := pattern.search(plain)) and not any(match[0] in word for word in chips.values()):
             chips.setdefault(name, match[0])

@@ -1,4 +1,4 @@
-"""torchtitan, DeepSpeed and MaxText: options that follow from several leaves."""
+"""DeepSpeed and MaxText: options that follow from several leaves."""
 
 from __future__ import annotations
 
@@ -15,59 +15,6 @@ _DP, _COPIES, _ZERO = "mapping.dp", "mapping.dp_replicate", "mapping.zero_stage"
 def _stated_numbers(options: Mapping[str, str], names: Mapping[str, str]) -> dict[str, float]:
     """Return path → number of the options that are stated, by option → path; ValueError for a text that is none."""
     return {path: float(options[name]) for name, path in names.items() if name in options}
-
-
-# --- torchtitan -------------------------------------------------------------------------------------------
-
-_PARALLEL = "--parallelism."
-_SHARD_DEGREE, _COPY_DEGREE = f"{_PARALLEL}data_parallel_shard_degree", f"{_PARALLEL}data_parallel_replicate_degree"
-_LOCAL_BATCH, _MICRO_BATCH = "--training.local_batch_size", f"{_PARALLEL}pipeline_parallel_microbatch_size"
-
-
-def _replicas(leaf: Lookup) -> Pairs:
-    """Return the degrees of replicas that share a state, and of copies, as options; without ZeRO all are copies."""
-    dp, copies = degrees(leaf, "dp", "dp_replicate")
-    shards = dp / copies if leaf(_ZERO) else 1.0
-    return [(_SHARD_DEGREE, number(shards)), (_COPY_DEGREE, number(dp / shards))]
-
-
-def _read_replicas(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → ``dp`` and copies that options state, the latter alone where shards are computed (-1)."""
-    shards, copies = float(options.get(_SHARD_DEGREE, -1.0)), float(options.get(_COPY_DEGREE, 1.0))
-    values = {_DP: shards * copies} if shards >= 1.0 else {}
-    return values | ({_COPIES: copies} if _COPY_DEGREE in options and shards != 1.0 else {})
-
-
-def _batch(leaf: Lookup) -> Pairs:
-    """Return the sequences per rank and pass, of the whole batch, and their length as options.
-
-    A pass is of all micro-batches of a pipeline, else of one.
-    """
-    (micro, ranks, stages), batch, tokens = degrees(leaf, "micro_batch", "dp", "pp"), leaf(_BATCH), leaf(_TOKENS)
-    global_pairs = [
-        ("--training.global_batch_size", number(batch or 1.0)),
-        ("--training.seq_len", number(tokens or 1.0)),
-    ]
-    if stages == 1.0:
-        return [(_LOCAL_BATCH, number(micro)), *global_pairs]
-    return [(_LOCAL_BATCH, number((batch or 1.0) / ranks)), (_MICRO_BATCH, number(micro)), *global_pairs]
-
-
-def _read_batch(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → micro-batch, global batch and length that options state, without computed ones (-1)."""
-    pipelined = float(options.get(f"{_PARALLEL}pipeline_parallel_degree", 1.0)) > 1.0
-    names = {_MICRO_BATCH if pipelined else _LOCAL_BATCH: _MICRO}
-    names |= {"--training.global_batch_size": _BATCH, "--training.seq_len": _TOKENS}
-    return {path: value for path, value in _stated_numbers(options, names).items() if value > 0.0}
-
-
-TORCHTITAN = read_tool(
-    "torchtitan",
-    {
-        "replicas": CompositeOption((_DP, _COPIES), _replicas, _read_replicas),
-        "batch": CompositeOption((_MICRO, _BATCH, _TOKENS), _batch, _read_batch),
-    },
-)
 
 
 # --- DeepSpeed --------------------------------------------------------------------------------------------

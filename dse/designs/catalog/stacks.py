@@ -68,7 +68,8 @@ def served_format(workload: str, device: Values) -> Values:
     """Return full path → value of the format of a model's checkpoint, in which it is served by default.
 
     Experts in MXFP4 or INT4 are multiplied in 16 bits, and so are 8-bit weights on a device without such products, and
-    all weights of dense models in INT4.
+    all weights of dense models in INT4. Bytes that the file of a workload states (``weight_bytes``, ``expert_bytes``)
+    count before those that follow from its ``checkpoint``.
 
     Args:
         workload: slug, name or alias.
@@ -80,7 +81,8 @@ def served_format(workload: str, device: Values) -> Values:
     0.53125
     """
     precision, weight_bytes, expert_bytes = types.Precision.bf16, 0.0, 0.0
-    checkpoint = entry("workload", workload, "workload").value("checkpoint")
+    file = entry("workload", workload, "workload")
+    checkpoint = file.value("checkpoint")
     generated = any(path.startswith("system.accelerator.chip.") for path in device)
     if checkpoint == types.Precision.mxfp4:
         expert_bytes = WEIGHTS_ALONE["w4a16"]
@@ -92,6 +94,7 @@ def served_format(workload: str, device: Values) -> Values:
         weight_bytes = WEIGHTS_ALONE["w8a16"]
     elif checkpoint is not None:
         precision = types.Precision(int(checkpoint))
+    weight_bytes, expert_bytes = file.value("weight_bytes", weight_bytes), file.value("expert_bytes", expert_bytes)
     return dict(zip(SERVED_FORMAT, (float(precision), weight_bytes, expert_bytes), strict=True))
 
 

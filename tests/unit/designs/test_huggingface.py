@@ -11,6 +11,7 @@ from dse import types
 from dse.cli import app
 from dse.designs import catalog
 from dse.designs.catalog import huggingface
+from dse.designs.catalog.huggingface.families import KEYS
 from dse.errors import InputError
 from dse.model import parameter_count
 
@@ -98,7 +99,7 @@ def test_a_configuration_is_the_workload_of_the_catalogue(slug, tmp_path):
 @pytest.mark.parametrize(("config", "published"), [(LLAMA_3_8B, 8.03e9), (GPT_2, 0.124e9)])
 def test_parameters_are_those_published(config, published, tmp_path):
     (tmp_path / "workloads").mkdir()
-    (tmp_path / "workloads" / "made.toml").write_text(huggingface.as_toml(config, "made"))
+    (tmp_path / "workloads" / "made.toml").write_text(huggingface.as_toml(huggingface.read_config(config), "made"))
     count = float(parameter_count(catalog.record(types.Workload, "made", folder=tmp_path)))
     assert count == pytest.approx(published, rel=5e-3)
 
@@ -109,10 +110,8 @@ def test_parameters_are_those_published(config, published, tmp_path):
         ({"num_local_experts": 8}, "num_local_experts"),
         ({"kv_lora_rank": 512}, "kv_lora_rank"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder"),
-        ({"vision_config": {"hidden_size": 1024}}, "vision_config"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
-        ({"model_type": "mamba"}, "model_type"),
-        ({"model_type": None}, "model_type"),
+        ({"model_type": "mamba"}, "state_size"),
         ({"model_type": ["llama"]}, "model_type"),
         ({"num_attention_heads": [8, 16]}, "num_attention_heads"),
         ({"num_key_value_heads": 5}, "num_key_value_heads"),
@@ -127,7 +126,7 @@ def test_parameters_are_those_published(config, published, tmp_path):
 )
 def test_what_is_no_dense_decoder_is_refused_by_its_key(change, named):
     with pytest.raises(InputError, match=named):
-        huggingface.workload(LLAMA_3_8B | change)
+        huggingface.read_config(LLAMA_3_8B | change).fields
 
 
 def test_a_stretched_context_is_trained_at_the_length_before():
@@ -135,14 +134,14 @@ def test_a_stretched_context_is_trained_at_the_length_before():
         "max_position_embeddings": 131072,
         "rope_scaling": {"original_max_position_embeddings": 8192, "factor": 8.0},
     }
-    found = huggingface.workload(stretched)
+    found = huggingface.read_config(stretched).fields
     assert found["seq_len"] == 8192 and found["max_seq_len"] == 131072
 
 
 def test_one_dense_expert_is_none():
-    assert huggingface.workload(LLAMA_3_8B | {"num_experts": 0, "num_local_experts": None}) == huggingface.workload(
+    assert huggingface.read_config(LLAMA_3_8B | {"num_experts": 0, "num_local_experts": None}).fields == huggingface.read_config(
         LLAMA_3_8B
-    )
+    ).fields
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"a": ' + "[" * 100_000, '{"a": ' + "9" * 5_000 + "}", "\x00"])
@@ -169,7 +168,7 @@ def test_neither_the_configuration_nor_a_strangers_file_is_replaced(tmp_path):
 def test_a_name_stays_a_name(tmp_path):
     (tmp_path / "workloads").mkdir()
     made = tmp_path / "workloads" / "made.toml"
-    made.write_text(huggingface.as_toml(LLAMA_3_8B, 'a "name"\n\x7f\\', "con\x1bfig.json"))
+    made.write_text(huggingface.as_toml(huggingface.read_config(LLAMA_3_8B), 'a "name"\n\x7f\\', "con\x1bfig.json"))
     assert catalog.entry("workload", "made", folder=tmp_path).name == 'a "name"\\'
 
 
@@ -185,10 +184,10 @@ def test_odd_values_are_read_or_refused(slug, tmp_path):
     """What is read is a file of the catalogue that dse can use."""
     made = tmp_path / "workloads" / "made.toml"
     made.parent.mkdir()
-    for key in {*KNOWN[slug], *huggingface.TABLE["foreign"], *MORE_KEYS}:
+    for key in {*KNOWN[slug], *KEYS["blocks"], *MORE_KEYS}:
         for odd in ODD:
             try:
-                text = huggingface.as_toml(KNOWN[slug] | {key: odd}, "made")
+                text = huggingface.as_toml(huggingface.read_config(KNOWN[slug] | {key: odd}), "made")
             except InputError as error:
                 assert all((error.where, error.got, error.allowed, error.fix)), (key, odd)
                 continue
