@@ -182,7 +182,7 @@ def read(
     Raises:
         InputError: for files of no tool, invalid values, and values that contradict one another.
     """
-    files = sources(texts, environment)
+    files = sources(texts, environment, role)
     where = ", ".join(texts)
     chosen = tools[tool] if tool else _recognised(files, tools, where)
     stated, places, notes = _stated_options(files, chosen, role, where)
@@ -215,7 +215,7 @@ def read(
         tuple(readings),
         merged,
         tuple(shares),
-        (*notes, *filter(None, (remark(merged) for remark in chosen.remarks))),
+        (*files.notes, *notes, *filter(None, (remark(merged) for remark in chosen.remarks))),
     )
 
 
@@ -337,6 +337,8 @@ def _stated_options(
     for part, stated in chosen:
         stated = {name: text for name, text in stated.items() if not _is_variable(name)}
         stated |= _inline_options(stated, tool, names)
+        if tool.file_overrides:
+            stated = {name: text for name, text in stated.items() if name not in options}
         for name in stated:
             options.pop(name, None)
         options |= stated
