@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dse.capabilities.designs import DesignOptions, DesignRequest
 from dse.capabilities.evaluate import DETAILS, explained
+from dse.capabilities.recipes import Recipe, parameter_counts, read_recipe
 from dse.capabilities.settings import leaf_setting
 from dse.io import counted
 from dse.reports import Column, Line, Option, Report, Table, capability, heading, verbatim
@@ -17,6 +17,8 @@ from dse.reports.report import NOTHING_FEASIBLE
 
 if TYPE_CHECKING:
     from dse.capabilities.changes import Change
+    from dse.capabilities.designs import DesignRequest
+    from dse.designs.catalog.huggingface import ModelConfig
     from dse.tools import OptionReading, Reading
 
 #: Files of one run.
@@ -58,26 +60,25 @@ def read(
         output: File to write the changed file to [default: none].
         uncertainty: 80 % intervals of times, rates, energy and peak memory.
     """
-    from dse import tools
     from dse.io import inputs
     from dse.reports.settings import setting_texts
 
     paths = [files] if isinstance(files, str | Path) else list(files)
     texts = {str(path): inputs.text(path, "a recipe, a script, a manifest or a configuration") for path in paths}
 
-    def read_again(texts: Mapping[str, str]) -> Reading:
-        return tools.read_files(texts, tool or "", workload or "", system or "", n_devices, role)
+    def read_again(texts: Mapping[str, str]) -> Recipe:
+        return read_recipe(texts, tool or "", workload or "", system or "", n_devices, role)
 
-    reading = read_again(texts)
-    document: dict[str, Any] = {"read": reading.to_dict()}
-    sections, notes = list(_reading_sections(reading)), [*reading.notes]
-    if reading.missing:
-        notes.append(f"to say what it will do: {'; '.join(reading.missing)}")
+    recipe = read_again(texts)
+    document: dict[str, Any] = {"read": _read_document(recipe)}
+    sections, notes = list(_reading_sections(recipe)), list(recipe.reading.notes if recipe.reading else ())
+    if recipe.missing:
+        notes.append(f"to say what it will do: {'; '.join(recipe.missing)}")
         return Report(document, sections, notes, status=NOTHING_FEASIBLE)
-    with _workload(reading) as name:
-        request = _request(reading, name, setting_texts(settings), software)
+    with recipe.named_workload() as name:
+        request = recipe.request(name, setting_texts(settings), software)
         report = explained(request, None, uncertainty)
-        changed = _changed(texts, reading, request, report["changes"], read_again)
+        changed = _changed(texts, recipe, request, report["changes"], read_again)
     document |= {**report.document, "file": changed}
     sections += report.sections
     files_written = []
@@ -88,68 +89,52 @@ def read(
     return Report(document, sections, [*notes, *report.notes], files=files_written, status=report.status)
 
 
-@contextlib.contextmanager
-def _workload(reading: Reading) -> Iterator[str]:
-    """Give the name of the workload of a reading: of the catalogue, else of the shape that the files state."""
-    from dse.tools.models import workload_of
-
-    if reading.workload:
-        yield reading.workload
-    else:
-        with workload_of(reading.fields[0], reading.model_text) as name:
-            yield name
-
-
-def _request(reading: Reading, name: str, texts: Sequence[str], software: str | None) -> DesignRequest:
-    """Return the design of a reading, with settings that count before its own."""
-    from dse import tools
-    from dse.designs import leaf_path, short_name
-    from dse.doors import STUDIES
-
-    study, tool = STUDIES[reading.tool.study], reading.tool
-    serves = study.name == "serving"
-    set_paths = {leaf_path(text.partition("=")[0].strip(), "--set", serves) for text in texts}
-    values = dict(reading.values)
-    if reading.workload:
-        values |= _other_shape(reading)
-
-    def request(values: Mapping[str, float]) -> DesignRequest:
-        own = [
-            f"{short_name(path)}={leaf_setting(path, value)}" for path, value in values.items() if path not in set_paths
-        ]
-        options = DesignOptions(
-            workload=name,
-            system=reading.system,
-            settings=[*own, *texts],
-            n_devices=reading.n_devices,
-            software=software,
-            any_option=True,
-        )
-        return options.request(study, "", tool.stack_tool or tool.name)
-
-    first = request(values)
-    shares = reading.shares(tools.design_lookup(first.design, name, reading.system)) if reading.design_dependent else {}
-    return request(values | shares) if shares else first
-
-
-def _other_shape(reading: Reading) -> dict[str, float]:
-    """Return path → value of the leaves of a shape that differ from those of the named model."""
-    from dse.designs import catalog
-
-    entry = catalog.entry("workload", str(reading.workload))
-    stated = {path: entry.value(path.removeprefix("workload.")) for path in reading.shape}
-    return {
-        path: value
-        for path, value in reading.shape.items()
-        if stated[path] is not None and float(stated[path]) != value
-    }
-
-
 # --- what was read
 
 
-def _reading_sections(reading: Reading) -> Iterator[Line | Table]:
+def _read_document(recipe: Recipe) -> dict[str, Any]:
+    """Return what was read as a document: tool, model, chip, devices, settings, options; the fields of a model."""
+    document = recipe.reading.to_dict() if recipe.reading else {"missing": recipe.missing}
+    if recipe.model is not None:
+        model = recipe.model
+        document["model_config"] = {
+            "name": recipe.model_name,
+            "fields": dict(model.fields),
+            "remarks": model.remarks,
+            "read": list(model.read),
+            "silent": list(model.silent),
+            "unread": list(model.unread),
+        }
+    return document
+
+
+def _reading_sections(recipe: Recipe) -> Iterator[Line | Table]:
     """Yield what was recognised, the options with their leaves, and those without."""
+    if recipe.model is not None:
+        yield from _model_sections(recipe.model, recipe.model_name)
+    if recipe.reading is not None:
+        yield from _option_sections(recipe.reading)
+
+
+def _model_sections(model: ModelConfig, name: str) -> Iterator[Line | Table]:
+    """Yield the shape that a configuration of a model states, and what it leaves out."""
+    yield heading(f"{name}: {model.model_type or 'model'}, {_parameters_text(model)}")
+    rows = [{"field": field, "value": str(value)} for field, value in model.fields.items()]
+    yield Table(
+        "model", (Column("field", "field", left=True), Column("value", "value", left=True)), rows, show="options"
+    )
+    yield from map(Line, model.remarks)
+
+
+def _parameters_text(model: ModelConfig) -> str:
+    """Return the number of parameters of a model as text."""
+    total, active = parameter_counts(model)
+    mixture = f", {active / 1e9:.3g} G for a token" if active < total else ""
+    return f"{total / 1e9:.4g} G parameters{mixture}"
+
+
+def _option_sections(reading: Reading) -> Iterator[Line | Table]:
+    """Yield what was recognised of a recipe, and its options."""
     from dse.tools import recognition
     from dse.tools.reading import DEFAULT, NOT_MODELLED, STATED, UNKNOWN
 
@@ -206,15 +191,18 @@ _COLUMNS = (
 
 
 def _changed(
-    texts: Mapping[str, str], reading: Reading, request: DesignRequest, changes: Sequence[Change], read_again: Any
+    texts: Mapping[str, str], recipe: Recipe, request: DesignRequest, changes: Sequence[Change], read_again: Any
 ) -> dict[str, Any]:
     """Return the files with the changes of the mapping that buy most, and these; empty where there are none."""
     from dse import tools
     from dse.designs import leaf_path, leaf_value, replace
     from dse.tools.rewriting import rewritten
 
+    reading = recipe.reading
+    if reading is None:
+        return {}
     serves, moves, design = reading.tool.study == "serving", dict[str, float](), request.design
-    applied = list[str]()
+    applied, result = list[str](), dict[str, str]()
     for change in changes:
         if change.memory is None:
             continue
@@ -227,7 +215,7 @@ def _changed(
             tools.design_lookup(request.design, reading.workload or "", reading.system),
             tools.design_lookup(replace(design, numbers), reading.workload or "", reading.system),
         )
-        attempt = rewritten(texts, reading, lookups, {**moves, **numbers}, read_again)
+        attempt = rewritten(texts, reading, lookups, {**moves, **numbers}, lambda texts: read_again(texts).reading)
         if attempt is not None:
             moves |= numbers
             design = replace(design, numbers)

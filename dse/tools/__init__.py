@@ -416,6 +416,7 @@ def read_files(
     n_devices: int | None = None,
     role: str = "",
     environment: Mapping[str, str] | None = None,
+    has_model: bool = False,
 ) -> Reading:
     """Return the design that recipes, launch scripts, manifests and configurations state.
 
@@ -427,6 +428,7 @@ def read_files(
         n_devices: number of devices; None for the one that the files state.
         role: of a pool of an engine, ``prefill`` or ``decode``; "" for the only one.
         environment: variables of the environment, by name.
+        has_model: whether something else says the model.
 
     Returns:
         Tool, model, chip, devices, values by path, and what each option was read as.
@@ -440,7 +442,7 @@ def read_files(
     """
     if tool:
         tool_of(tool)
-    return reading.read(texts, TOOLS, tool, workload, system, n_devices, role, environment)
+    return reading.read(texts, TOOLS, tool, workload, system, n_devices, role, environment, has_model)
 
 
 def design_lookup(design: Design, workload: str = "", system: str = "") -> Lookup:

@@ -163,6 +163,7 @@ def read(
     n_devices: int | None = None,
     role: str = "",
     environment: Mapping[str, str] | None = None,
+    has_model: bool = False,
 ) -> Reading:
     """Return the design that files state.
 
@@ -175,6 +176,7 @@ def read(
         n_devices: number of devices; None for the one that the files state.
         role: of a pool of an engine, ``prefill`` or ``decode``.
         environment: variables of the environment.
+        has_model: whether something else says the model, and names in the files say nothing.
 
     Returns:
         Values by path, with what each option was read as.
@@ -189,7 +191,7 @@ def read(
     launched = recognition.devices_of(files, stated, chosen.device_options)
     chip = _chip(files, stated, chosen, system, texts)
     devices = _with_slices(files, stated, launched, chip, n_devices)
-    model_text, slug = _model(files, stated, chosen, workload, texts)
+    model_text, slug = ("", None) if has_model else _model(files, stated, chosen, workload, texts)
     version = recognition.version_of(chosen.name, files.text)
     pseudo = _pseudo_options(chip, devices, slug, system)
     defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""))
@@ -199,6 +201,10 @@ def read(
     if not any(reading.leaves for reading in readings if reading.status == STATED) and not slug:
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
+    if chosen.study == "serving" and n_devices is None:
+        total = math.prod(values.get(path, 1.0) for path in (*_DEGREES, "mapping.dp"))
+        devices = DeviceCount(int(total), devices.nodes, devices.per_node)
+    _check(values, devices, slug, where)
     shape = {path: value for path, value in values.items() if is_shape(path)}
     shares = [rule.name for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in merged]
     return Reading(
@@ -237,7 +243,7 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
     resembling = ", ".join(order[:3]) or "none"
     raise InputError(
         where,
-        f"no tool that dse reads; seen: {', '.join(seen[:8]) or 'nothing'}; it resembles: {resembling}",
+        f"not recognised: no tool that dse reads; seen: {', '.join(seen[:8]) or 'nothing'}; it resembles: {resembling}",
         f"a file of {', '.join(tools)}",
         "name the tool: --for NAME",
     )
@@ -726,17 +732,12 @@ def _with_slices(
     if n_devices is not None:
         return DeviceCount(n_devices, launched.nodes, launched.per_node)
     if launched.total is None:
-        for text in (
-            *(word for part in files.parts for word in part.words),
-            *files.variables.values(),
-            *stated.values(),
-        ):
-            if (chips := recognition.slice_devices(text)) and "." not in text:
-                slices = re.search(
-                    r"--num[-_]slices[= ](\d+)", " ".join(word for part in files.parts for word in part.words)
-                )
-                count = int(slices[1]) if slices else 1
-                return DeviceCount(chips * count, count, chips)
+        words = [word for part in files.parts for word in part.words]
+        texts = (*(text for word in words for text in word.split("=")), *files.variables.values(), *stated.values())
+        if chips := next(filter(None, map(recognition.slice_devices, texts)), None):
+            slices = re.search(r"--num[-_]slices[= ](\d+)", " ".join(words))
+            count = int(slices[1]) if slices else 1
+            return DeviceCount(chips * count, count, chips)
         if launched.nodes and (per_node := _host_devices(files, chip)):
             return DeviceCount(launched.nodes * per_node, launched.nodes, per_node)
     return launched
@@ -784,6 +785,36 @@ def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> di
         for path, value in values.items()
         if not (path.startswith(("mapping.experts.", "workload.experts.")) and is_neutral(path, value))
     }
+
+
+def _check(values: Mapping[str, float], devices: DeviceCount, slug: str | None, where: str) -> None:
+    """Raise InputError for degrees that contradict the devices, the model or the batch: the tool does not start."""
+    entry = catalog.entry("workload", slug) if slug else None
+
+    def value(name: str) -> float:
+        path = f"workload.{name}"
+        return float(values.get(path) or (entry.value(name) if entry else 0.0) or 0.0)
+
+    degrees = math.prod(values.get(path, 1.0) for path in _DEGREES)
+    tp, ep, dp = (values.get(f"mapping.{name}", 1.0) for name in ("tp", "experts.ep", "dp"))
+    recognition.check_devices(devices.total, degrees, where)
+    heads, experts = value("n_heads"), value("experts.n_experts")
+    checks = [(heads, tp, "heads", "tp"), (experts, ep, "experts", "ep")]
+    for count, degree, what, name in checks:
+        if count and degree > 1.0 and count % degree:
+            got = f"{count:g} {what} over {degree:g} ranks"
+            raise InputError(where, got, f"{what} that are a multiple of {name}", f"correct {name}")
+    if entry is not None and not experts and ep > 1.0:
+        raise InputError(
+            where, f"expert parallelism (ep {ep:g}) of {slug}, which has no experts", "ep 1", "leave it out"
+        )
+    batch, micro = (values.get(path) for path in ("workload.global_batch", "mapping.micro_batch"))
+    replicas = devices.total / degrees if devices.total else dp if "mapping.dp" in values else 0.0
+    if batch and micro and replicas and batch % (micro * replicas):
+        got = f"a global batch of {batch:g}, micro-batches of {micro:g} on {replicas:g} data-parallel ranks"
+        raise InputError(where, got, "a batch that is a multiple of both", "correct one of the batches")
+    if "mapping.dp" in values and devices.total and "workload.global_batch" in values:
+        recognition.check_devices(devices.total, degrees * dp, where)
 
 
 def is_shape(path: str) -> bool:

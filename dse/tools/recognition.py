@@ -216,8 +216,8 @@ def slice_devices(text: str) -> int | None:
 
     The number counts cores, two of a chip, for some generations, and chips for others.
     """
-    match = re.search(r"(?<![a-z0-9])(v\d+[ep]?|v5litepod|tpu7x)-(\d{1,6})(?!\d)", text.lower())
-    if not match:
+    match = re.fullmatch(r"(?:tpu-?)?(v\d+[ep]?|v5litepod|tpu7x)-(\d{1,6})", text.strip().lower())
+    if not match or match[2].startswith("0"):
         return None
     cores = match[1] in _signs()["chips"]["cores"]
     return max(int(match[2]) // (2 if cores else 1), 1)

@@ -340,6 +340,9 @@ class _Reader:
             character = text[i]
             if character == "\\" and i + 1 < len(text):
                 current, i = current + text[i + 1], i + 2
+            elif text.startswith("$'", i):
+                end = _quote_end(text, i + 1)
+                current, is_quoted, i = current + _unescaped(text[i + 2 : end]), True, end + 1
             elif character == "'":
                 end = _quote_end(text, i)
                 current, is_quoted, i = current + text[i + 1 : end], True, end + 1
@@ -429,7 +432,8 @@ class _Reader:
             return f"${{{name}}}"
         if rest[:1] == "/":
             pattern, _, new = rest.lstrip("/").partition("/")
-            return value.replace(self.plain(pattern), self.plain(new), -1 if rest[:2] == "//" else 1)
+            old = self.plain(pattern)
+            return value.replace(old, self.unquoted(new), -1 if rest[:2] == "//" else 1) if old else value
         if rest[:1] in ("%", "#"):
             return _cut(value, rest)
         if rest in (",,", "^^"):
@@ -439,6 +443,10 @@ class _Reader:
     def plain(self, text: str) -> str:
         """Return a text within an expansion without its quotes, expanded."""
         return " ".join(self.words(text, split=False))
+
+    def unquoted(self, text: str) -> str:
+        """Return a text with its blanks, expanded."""
+        return self.plain(text) if text.strip() else text
 
     def substitution(self, text: str) -> str:
         """Return the output of ``cat`` of a heredoc, ``echo`` and ``expr``; ``${command}`` of other commands."""
@@ -481,6 +489,11 @@ class _Reader:
         for join, value in zip(joins, results[1:], strict=False):
             result = (result and value) if join == "&&" else (result or value)
         return result
+
+
+def _unescaped(text: str) -> str:
+    r"""Return a text with ``\n`` and ``\t`` as the characters that they mean."""
+    return text.replace("\\n", "\n").replace("\\t", "\t").replace("\\'", "'")
 
 
 def _holds(words: list[str]) -> bool:

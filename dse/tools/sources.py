@@ -13,7 +13,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -52,6 +52,7 @@ class Sources(NamedTuple):
     variables: dict[str, str]  #: of scripts and environments
     directives: list[str]  #: words of lines ``#SBATCH`` and the like
     text: str  #: of all files
+    files: dict[str, str]  #: name → text
     notes: list[str]
 
 
@@ -70,12 +71,13 @@ def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = No
     >>> sources({"a.sh": "TP=8; vllm serve m -tp $TP"}).parts[0].words
     ('vllm', 'serve', 'm', '-tp', '8')
     """
-    result = Sources([], dict(environment or {}), [], "\n".join(texts.values()), [])
+    result = Sources([], dict(environment or {}), [], "\n".join(texts.values()), dict(texts), [])
+    called = _called_files(texts)
     engines: list[tuple[str, Worker]] = []
     for name, text in texts.items():
         workers = manifests.workers(_documents(name, text.lstrip("\ufeff"))) if PurePath(name).suffix != ".py" else []
         engines += [(name, worker) for worker in workers]
-        if not workers:
+        if not workers and name not in called:
             _read(name, text.lstrip("\ufeff"), result, 0)
     if engines:
         name, worker = _chosen(engines, role, result)
@@ -121,6 +123,20 @@ def _read_worker(name: str, worker: Worker, result: Sources) -> None:
         texts = iter(map(str, plain))
         words = [word if _is_script(word) else next(texts) for word in words]
         _read_command(place, Command(words), result, 0)
+
+
+def _called_files(texts: Mapping[str, str]) -> set[str]:
+    """Return the scripts that others of the files call: these are read where they are called."""
+    return {
+        name
+        for name in texts
+        if PurePath(name).suffix in _SHELLS
+        and any(_CALL.search(text) and PurePath(name).name in text for other, text in texts.items() if other != name)
+    }
+
+
+#: A call of a script.
+_CALL = re.compile(r"(?:bash|sh|source|\.|srun|sbatch)\s")
 
 
 def _read(name: str, text: str, result: Sources, depth: int) -> None:
@@ -208,12 +224,31 @@ def _read_command(name: str, command: Command, result: Sources, depth: int) -> N
     elif command.text:
         _read(f"{name}: {command.words[0]}", command.text, result, depth + 1)
     words = command.words
-    scripts = [word for word in words if _is_script(word)]
+    if called := _called(words, result.files, name):
+        file, arguments = called
+        places = {str(i): argument for i, argument in enumerate(arguments, 1)}
+        result.variables.update(places)
+        _read(file, result.files[file], result, depth + 1)
+        for place in places:
+            result.variables.pop(place, None)
+        return
+    behind = [word for i, word in enumerate(words) if i > 1 and words[i - 1] in _SHELL_OPTIONS and "sh" in words[i - 2]]
+    scripts = [*behind, *(word for word in words if _is_script(word) and word not in behind)]
     if scripts and not command.text:
         for text in scripts:
             _read_script(name, text, result, depth + 1)
         words = [word for word in words if word not in scripts]
     result.parts.append(Source(name, tuple(words)))
+
+
+def _called(words: Sequence[str], files: Mapping[str, str], name: str) -> tuple[str, list[str]] | None:
+    """Return (file, arguments) of a command that calls another of the files, None for others."""
+    for i, word in enumerate(words[:8]):
+        for file in files:
+            is_name = PurePath(word).name == PurePath(file).name and PurePath(file).suffix in _SHELLS
+            if is_name and file != name.partition(":")[0]:
+                return file, list(words[i + 1 :])
+    return None
 
 
 def _is_script(word: str) -> bool:

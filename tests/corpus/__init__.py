@@ -72,6 +72,8 @@ def score(case: Mapping[str, Any], answer: Answer, value_of: Callable[[str, Any]
         _compare(name, allowed, answer, wrong, missing)
     for name, values in case.get("either", {}).items():
         _compare(name, [value_of(name, value) for value in values], answer, wrong, missing)
+    if "parameters" in case and "parameters" in answer.values:
+        _compare("parameters", [float(case["parameters"])], answer, wrong, missing)
     for key in ("model", "chip", "n_devices"):
         right = case.get(key)
         if not right:

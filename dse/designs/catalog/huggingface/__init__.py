@@ -8,7 +8,7 @@ are absent (``classes.toml``). A block that a workload cannot represent is an In
 from dse.designs.catalog.huggingface.checkpoints import CheckpointFormat
 from dse.designs.catalog.huggingface.config import ModelConfig, read_config
 from dse.designs.catalog.huggingface.families import FAMILIES
-from dse.designs.catalog.huggingface.files import as_toml, parse, read_quantization, read
+from dse.designs.catalog.huggingface.files import as_toml, parse, read, read_quantization
 
 __all__ = [
     "FAMILIES",
@@ -16,7 +16,7 @@ __all__ = [
     "ModelConfig",
     "as_toml",
     "parse",
-    "read_quantization",
     "read",
     "read_config",
+    "read_quantization",
 ]

@@ -55,7 +55,9 @@ def heads(values: Values, numbers: dict[str, int], n_local: int, notes: list[str
     if value_dim != head_dim:
         if (head_dim + value_dim) % 2:
             raise InputError(values.place("v_head_dim"), str(value_dim), f"an even sum with {head_dim}", NOT_YET)
-        notes.append(f"heads have {head_dim} columns of keys and {value_dim} of values: {(head_dim + value_dim) // 2} each")
+        notes.append(
+            f"heads have {head_dim} columns of keys and {value_dim} of values: {(head_dim + value_dim) // 2} each"
+        )
         fields["head_dim"] = (head_dim + value_dim) // 2
     elif "head_dim" in numbers:
         fields["head_dim"] = head_dim
@@ -93,7 +95,10 @@ def latent(values: Values) -> dict[str, int]:
     if values.get("kv_lora_rank") is None:
         if values.get("q_lora_rank") is not None:
             raise InputError(
-                values.place("q_lora_rank"), short(values.get("q_lora_rank")), "kv_lora_rank with it", "add kv_lora_rank"
+                values.place("q_lora_rank"),
+                short(values.get("q_lora_rank")),
+                "kv_lora_rank with it",
+                "add kv_lora_rank",
             )
         return {}
     numbers = values.part("latent")

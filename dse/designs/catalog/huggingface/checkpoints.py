@@ -309,9 +309,7 @@ def _of_quark(quantization: Mapping[str, Any], place: str) -> WeightFormat:
     dtype = _table(weight).get("dtype")
     name = _TABLE["quark"].get(dtype) if isinstance(dtype, str) else None
     if name is None:
-        raise InputError(
-            f"{place}.global_quant_config.weight.dtype", short(dtype), ", ".join(_TABLE["quark"]), _FIX
-        )
+        raise InputError(f"{place}.global_quant_config.weight.dtype", short(dtype), ", ".join(_TABLE["quark"]), _FIX)
     return _named(name, weights_alone=not isinstance(activations, Mapping | list) or name == "mxfp4")
 
 
@@ -331,7 +329,11 @@ def _cache_bytes(quantization: Mapping[str, Any]) -> float | None:
 def module_class(name: str) -> str | None:
     """Return the class of tensors of a module's name or pattern, "" for parts that are not read, None for all linear ones.
 
-    >>> module_class("re:.*mlp.(gate|up)_proj.*"), module_class("model.layers.3.self_attn.q_proj"), module_class("Linear")
+    >>> (
+    ...     module_class("re:.*mlp.(gate|up)_proj.*"),
+    ...     module_class("model.layers.3.self_attn.q_proj"),
+    ...     module_class("Linear"),
+    ... )
     ('feed_forward', 'attention', None)
     """
     plain = _plain(name)
@@ -344,7 +346,9 @@ def module_class(name: str) -> str | None:
 def _plain(name: str) -> str:
     """Return a name in lower case without the signs of patterns, with a ``$`` at its end."""
     text = name[:400].lower().removeprefix("re:")
-    text = text.replace("\\.", ".").replace("(gate|up|gate_up|down)_proj", "gate_up").replace("(gate|up)_proj", "gate_up")
+    text = (
+        text.replace("\\.", ".").replace("(gate|up|gate_up|down)_proj", "gate_up").replace("(gate|up)_proj", "gate_up")
+    )
     return re.sub(r"[\\^$*+?()|\[\]]", "", text).rstrip(".") + "$"
 
 

@@ -11,7 +11,7 @@ from dse.designs.catalog.huggingface.checkpoints import CheckpointFormat, read_c
 from dse.designs.catalog.huggingface.counts import weights_by_class
 from dse.designs.catalog.huggingface.families import CLASSES, FAMILIES, KEYS, UNKNOWN, Family
 from dse.designs.catalog.huggingface.files import check_document
-from dse.designs.catalog.huggingface.values import NOT_YET, Config, Values, is_set, is_silent, matches, short
+from dse.designs.catalog.huggingface.values import NOT_YET, Config, Values, is_set, matches, short
 from dse.errors import InputError
 
 _SHAPE, _WRAPPERS, _GATES = KEYS["shape"], KEYS["wrappers"], KEYS["gates"]
@@ -231,7 +231,9 @@ def _fields(
         "dropout": _drops(values.config),
         "seq_len": _trained_length(values, numbers["max_seq_len"]),
     }
-    if family.parallel or (values.config.get("use_parallel_residual", values.defaults.get("use_parallel_residual")) is True):
+    if family.parallel or (
+        values.config.get("use_parallel_residual", values.defaults.get("use_parallel_residual")) is True
+    ):
         fields["parallel_block"] = 1
     if n_local:
         fields |= {"window": window, "local_layers": round(n_local / layers, 6)}
@@ -258,7 +260,11 @@ def _numbers(values: Values, family: Family, is_mixture: bool) -> dict[str, int]
         numbers["ffn_hidden"] = 4 * numbers["hidden"]
     if (shared := _shared_heads(values, numbers)) is not None:
         numbers["n_kv_heads"] = shared
-    if "n_layers" not in numbers and isinstance(blocks := values.get("layers_block_type", "layer_types"), list) and blocks:
+    if (
+        "n_layers" not in numbers
+        and isinstance(blocks := values.get("layers_block_type", "layer_types"), list)
+        and blocks
+    ):
         numbers["n_layers"] = len(blocks)
     if not numbers.get("ffn_hidden") and family.dense_width and is_mixture:
         keys["ffn_hidden"] = (family.dense_width, *_SHAPE["ffn_hidden"])
@@ -309,7 +315,9 @@ def _is_gated(values: Values, family: Family, kind: str, notes: list[str]) -> bo
     is_plain = activation in _GATES["plain"] or (activation in _GATES["plain_with_layer_norm"] and has_layer_norm)
     words = "without a gate" if is_plain else "with a gate"
     subject = f"the type {short(kind)[1:-1]} has no row" if kind else "nothing says the type"
-    notes.append(f"{subject} and is read by its keys: a feed-forward {words}, by its activation {activation or '(none)'}")
+    notes.append(
+        f"{subject} and is read by its keys: a feed-forward {words}, by its activation {activation or '(none)'}"
+    )
     return not is_plain
 
 
@@ -383,7 +391,9 @@ def _biases(values: Values, family: Family, fields: Mapping[str, Any]) -> str:
             matrices.add(kind)
     if not matrices:
         return ""
-    words = "biases" if "all" in matrices else "biases of attention" if "mlp" not in matrices else "biases of feed-forwards"
+    words = (
+        "biases" if "all" in matrices else "biases of attention" if "mlp" not in matrices else "biases of feed-forwards"
+    )
     if "all" not in matrices and {"mlp", "qkv"} <= matrices:
         words = "biases"
     heads = fields["n_heads"] + 2 * fields.get("n_kv_heads", fields["n_heads"])

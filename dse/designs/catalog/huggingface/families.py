@@ -40,9 +40,7 @@ class Family:
 
 
 #: ``model_type`` → its family.
-FAMILIES: Mapping[str, Family] = {
-    kind: Family(**row) for kind, row in toml.table(_FOLDER / "families.toml").items()
-}
+FAMILIES: Mapping[str, Family] = {kind: Family(**row) for kind, row in toml.table(_FOLDER / "families.toml").items()}
 
 #: Family of a type without a row: what no key says is guessed, and said so.
 UNKNOWN = Family(gated=None)

@@ -50,7 +50,9 @@ def parse(text: str, where: str) -> dict[str, Any]:
         values = dict(pairs)
         if len(values) != len(pairs):
             keys = [key for key, _ in pairs]
-            twice = next(key for number, key in enumerate(keys) if key in keys[:number]) if len(keys) < 2000 else "a key"
+            twice = (
+                next(key for number, key in enumerate(keys) if key in keys[:number]) if len(keys) < 2000 else "a key"
+            )
             raise InputError(where, f"{json.dumps(twice)[:60]} twice in a table", "a key once", "remove one of the two")
         return values
 
@@ -82,7 +84,9 @@ def check_document(config: Mapping[str, Any], where: str) -> None:
         if isinstance(value, Mapping):
             n_keys += len(value)
             if n_keys > _MOST_KEYS:
-                raise InputError(where, f"more than {_MOST_KEYS:,} keys", _CONFIG_FILE, "check that it is the right file")
+                raise InputError(
+                    where, f"more than {_MOST_KEYS:,} keys", _CONFIG_FILE, "check that it is the right file"
+                )
             stack += [(inner, depth + 1) for inner in value.values()]
         elif isinstance(value, list):
             stack += [(inner, depth + 1) for inner in value if isinstance(inner, list | Mapping | float)]

@@ -77,7 +77,9 @@ def _delta(values: Values, family: Family, layers: int) -> HybridFields:
     gate = values.get("attn_output_gate")
     has_gate = family.output_gate if gate is None else gate is True
     last: HybridFields = {"state_gates": gates, "convolution": convolution}
-    return {"n_layers": layers} | _recurrent(_counts(attends, layers), state, last | ({"output_gate": True} if has_gate else {}))
+    return {"n_layers": layers} | _recurrent(
+        _counts(attends, layers), state, last | ({"output_gate": True} if has_gate else {})
+    )
 
 
 def _recurrent(*parts: Mapping[str, int | float | bool | str]) -> HybridFields:
@@ -99,7 +101,9 @@ def _mamba(values: Values, layers: int) -> HybridFields:
     elif isinstance(indices, list) and all(type(layer) is int and 0 <= layer < layers for layer in indices):
         attends = len({*indices})
     else:
-        raise InputError(values.place("layer_types"), short(indices), "a list of mamba and attention", "add layer_types")
+        raise InputError(
+            values.place("layer_types"), short(indices), "a list of mamba and attention", "add layer_types"
+        )
     state = values.part("mamba")
     convolution, state_heads = state.pop("convolution"), state["state_heads"]
     if attends == layers:

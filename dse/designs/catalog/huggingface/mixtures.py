@@ -135,7 +135,9 @@ def _dense_layers(values: Values, layers: int) -> tuple[int, int]:
         n_dense = _n_leading_dense(values, _KEYS["kinds"][0], _dense_by_flag(kinds, layers, ("dense", "sparse")))
     if isinstance(enumerated := values.get("moe_layers_enum"), str | list):
         words = enumerated.split(",") if isinstance(enumerated, str) else enumerated
-        sparse = [int(word) if isinstance(word, str) and word.strip().isdecimal() else word for word in words[: 2 * layers]]
+        sparse = [
+            int(word) if isinstance(word, str) and word.strip().isdecimal() else word for word in words[: 2 * layers]
+        ]
         by_position = _dense_by_position(sparse, layers)
         dense = None if by_position is None else [not is_sparse for is_sparse in by_position]
         n_dense = _n_leading_dense(values, "moe_layers_enum", dense)

@@ -127,7 +127,9 @@ class Values:
         numbers = {field: self.integer((key,)) for field, key in rows.items()}
         missing = [key for field, key in rows.items() if numbers[field] is None]
         if missing:
-            present = next((key for field, key in rows.items() if numbers[field] is not None), next(iter(rows.values())))
+            present = next(
+                (key for field, key in rows.items() if numbers[field] is not None), next(iter(rows.values()))
+            )
             got = f"{short(self.get(present))}, without {', '.join(missing)}"
             raise InputError(self.place(present), got, "all keys of that part of the model", f"add {missing[0]}")
         return {field: number for field, number in numbers.items() if number is not None}
