@@ -2,7 +2,7 @@
 
 Manifests of Kubernetes (Deployments and their kin, LeaderWorkerSets, KServe, Dynamo, with ConfigMaps beside them),
 values of the charts of vLLM's production stack and llm-d, files of Docker Compose and of Ray Serve, and tables with a
-part for each pool. :func:`workers` gives one :class:`Worker` for each engine that they start.
+part for each pool. :func:`engine_processes` gives one :class:`EngineProcess` for each engine that they start.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dse.tools.clients import benchmark_values, is_client
 from dse.tools.pods import (
     Pod,
     Table,
-    Worker,
+    EngineProcess,
     command_words,
     config_maps,
     containers,
@@ -32,7 +33,7 @@ from dse.tools.pods import (
 from dse.tools.rows import table
 
 
-def workers(documents: Sequence[Table]) -> list[Worker]:
+def engine_processes(documents: Sequence[Table]) -> list[EngineProcess]:
     """Return the engines that documents start, empty where they are no manifest.
 
     Args:
@@ -42,17 +43,27 @@ def workers(documents: Sequence[Table]) -> list[Worker]:
         InputError: for a file of too many values.
 
     >>> container = {"name": "vllm", "args": ["serve", "m", "-tp", "8"], "image": "vllm/vllm-openai:v0.17.0"}
-    >>> [worker.words for worker in workers([{"kind": "Pod", "spec": {"containers": [container]}}])]
+    >>> [worker.words for worker in engine_processes([{"kind": "Pod", "spec": {"containers": [container]}}])]
     [('vllm', 'serve', 'm', '-tp', '8')]
     """
     steps = itertools.count()
-    maps = {name: data for document in documents for name, data in config_maps(document)}
-    candidates = [worker for document in documents for worker in _workers(document, maps, steps)]
-    engines = [worker for worker in candidates if _is_engine(worker)]
+    engines = [worker for worker in _candidates(documents, steps) if _is_engine(worker)]
     return [worker._replace(role=worker.role or _role(worker)) for worker in engines]
 
 
-def _workers(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -> Iterator[Worker]:
+def clients(documents: Sequence[Table]) -> list[EngineProcess]:
+    """Return the containers of documents that send requests to an engine."""
+    return [worker for worker in _candidates(documents, itertools.count()) if is_client(worker.words)]
+
+
+def _candidates(documents: Sequence[Table], steps: Iterator[int]) -> Iterator[EngineProcess]:
+    """Yield the containers and tables of options of documents."""
+    maps = {name: data for document in documents for name, data in config_maps(document)}
+    for document in documents:
+        yield from _workers(document, maps, steps)
+
+
+def _workers(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -> Iterator[EngineProcess]:
     """Yield the engines that a document starts, by its kind."""
     if "servingEngineSpec" in document:
         yield from _production_stack(document["servingEngineSpec"])
@@ -85,7 +96,7 @@ _ENGINE_KEY = re.compile(
 )
 
 
-def _is_engine(worker: Worker) -> bool:
+def _is_engine(worker: EngineProcess) -> bool:
     """True for a container or a table of an engine, not of a frontend, a router, a client or a trainer."""
     text = " ".join((*worker.words, *(content for _, content in worker.files)))
     if _OTHER.search(" ".join(worker.words)):
@@ -102,7 +113,7 @@ def _keys(node: Any) -> Iterator[str]:
         yield from _keys(child)
 
 
-def _role(worker: Worker) -> str:
+def _role(worker: EngineProcess) -> str:
     """Return the role of a pool by the options of an engine, else by its name; "" for none."""
     text = " ".join(worker.words)
     if match := re.search(r"--disaggregation[-_]mode[= ](prefill|decode)\b", text):
@@ -129,7 +140,7 @@ _PROGRAMS = {
 }
 
 
-def _pools(node: Any, document: Table, steps: Iterator[int], path: str = "") -> Iterator[Worker]:
+def _pools(node: Any, document: Table, steps: Iterator[int], path: str = "") -> Iterator[EngineProcess]:
     """Yield the engines of a document that has a table of options for each of its pools."""
     count_value(steps)
     if not isinstance(node, dict) or path.count(".") > 4:
@@ -145,7 +156,7 @@ def _pools(node: Any, document: Table, steps: Iterator[int], path: str = "") -> 
         yield from _pools(child, document, steps, f"{path}.{key}")
 
 
-def _pool(name: str, role: str, options: Table, document: Table, path: str) -> Worker:
+def _pool(name: str, role: str, options: Table, document: Table, path: str) -> EngineProcess:
     """Return the engine of a pool: options of TensorRT-LLM are those of its file, others those of a command."""
     text = " ".join((path, *texts(document, 0))).lower()
     program = next((words for pattern, words in _PROGRAMS.items() if re.search(pattern, text)), ())
@@ -153,7 +164,7 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> W
     prefix = role or "agg"
     nodes, replicas = (whole_number(resources.get(f"{prefix}_{key}")) for key in ("nodes", "workers"))
     is_command = bool(program) and program[0] != "trtllm-serve"
-    return Worker(
+    return EngineProcess(
         name=name,
         role=role,
         words=(*program, *_keyword_options(options)) if is_command else program,
@@ -162,6 +173,7 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> W
         per_node=whole_number(resources.get("gpus_per_node")),
         hardware=tuple(map(str, filter(None, [resources.get("gpu_type"), document.get("gpu_type")]))),
         image=" ".join(text for text in texts(document.get("model"), 0)),
+        variables={name.upper(): text for name, text in benchmark_values(document)},
     )
 
 
@@ -196,7 +208,7 @@ def _options(values: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
     return words
 
 
-def _production_stack(node: Any) -> Iterator[Worker]:
+def _production_stack(node: Any) -> Iterator[EngineProcess]:
     """Yield the engines of the values of vLLM's production stack."""
     for model in tables(node.get("modelSpec") if isinstance(node, dict) else None):
         config = model.get("vllmConfig") if isinstance(model.get("vllmConfig"), dict) else {}
@@ -207,7 +219,7 @@ def _production_stack(node: Any) -> Iterator[Worker]:
             *_options(config, table("manifests")["vllmConfig"]),
         ]
         words += command_words(config.get("extraArgs"))
-        yield Worker(
+        yield EngineProcess(
             name=str(model.get("name", "model")),
             words=tuple(words),
             variables=variables_of(model, {}),
@@ -217,7 +229,7 @@ def _production_stack(node: Any) -> Iterator[Worker]:
         )
 
 
-def _ray_serve(document: Table) -> Iterator[Worker]:
+def _ray_serve(document: Table) -> Iterator[EngineProcess]:
     """Yield the engines of a file of Ray Serve: a model with the keyword arguments of vLLM's engine."""
     configs = tables(document.get("llm_configs"))
     for application in tables(document.get("applications")):
@@ -231,10 +243,10 @@ def _ray_serve(document: Table) -> Iterator[Worker]:
         model = [source] if isinstance(source, str) else []
         words = ("vllm", "serve", *model, *_keyword_options(keywords))
         hardware = str(config.get("accelerator_type") or "")
-        yield Worker(str(loading.get("model_id", "model")), words=words, hardware=(hardware,))
+        yield EngineProcess(str(loading.get("model_id", "model")), words=words, hardware=(hardware,))
 
 
-def _llm_d(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -> Iterator[Worker]:
+def _llm_d(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -> Iterator[EngineProcess]:
     """Yield the engines of llm-d's chart, and of a service of KServe that has its form."""
     service = document.get("spec") if document.get("kind") == "LLMInferenceService" else None
     spec = service if isinstance(service, dict) else document

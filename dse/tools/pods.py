@@ -15,7 +15,7 @@ from dse.tools.words import split
 Table = dict[str, Any]
 
 
-class Worker(NamedTuple):
+class EngineProcess(NamedTuple):
     """A container, or a table of options, that starts an engine."""
 
     name: str
@@ -55,7 +55,7 @@ _LEVELS = frozenset(
 )
 
 
-def pods(node: Any, pod: Pod, steps: Iterator[int]) -> Iterator[Worker]:
+def pods(node: Any, pod: Pod, steps: Iterator[int]) -> Iterator[EngineProcess]:
     """Yield the engines of the containers below a node of a manifest."""
     count_value(steps)
     for child in node if isinstance(node, list) else ():
@@ -101,7 +101,7 @@ def within(node: Table, pod: Pod) -> Pod:
     )
 
 
-def containers(nodes: Sequence[Table], pod: Pod, steps: Iterator[int]) -> Iterator[Worker]:
+def containers(nodes: Sequence[Table], pod: Pod, steps: Iterator[int]) -> Iterator[EngineProcess]:
     """Yield the engines of containers: their words with variables replaced, and the files that these name."""
     for node in nodes:
         count_value(steps)
@@ -115,7 +115,7 @@ def containers(nodes: Sequence[Table], pod: Pod, steps: Iterator[int]) -> Iterat
             continue
         expanded = [_expanded(word, variables) for word in (*program, *words)]
         expanded += _split(variables.get("VLLM_ADDITIONAL_ARGS", "")) if node.get("modelCommand") else []
-        yield Worker(
+        yield EngineProcess(
             name="/".join(dict.fromkeys(filter(None, [pod.name, str(node.get("name", ""))]))) or "container",
             role=pod.role,
             words=tuple(expanded),

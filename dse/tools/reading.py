@@ -22,6 +22,7 @@ from typing import Any
 from dse.designs import all_leaves, catalog, short_name
 from dse.errors import InputError
 from dse.tools import recognition
+from dse.tools.clients import is_client, load_of
 from dse.tools.models import completed_shape
 from dse.tools.options import (
     CHIP,
@@ -184,7 +185,8 @@ def read(
     Raises:
         InputError: for files of no tool, invalid values, and values that contradict one another.
     """
-    files = sources(texts, environment, role)
+    everything = sources(texts, environment, role)
+    files = everything._replace(parts=[part for part in everything.parts if not is_client(part.words)])
     where = ", ".join(texts)
     chosen = tools[tool] if tool else _recognised(files, tools, where)
     stated, places, notes = _stated_options(files, chosen, role, where)
@@ -201,6 +203,16 @@ def read(
     if not any(reading.leaves for reading in readings if reading.status == STATED) and not slug:
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
+    if chosen.study == "serving":
+        parts = everything.parts
+        load = load_of([p.words for p in parts], [p.table for p in parts if p.table], everything.variables)
+        values |= load.values
+        readings = [reading for reading in readings if reading.status != UNKNOWN or reading.option not in load.options]
+        readings += [
+            OptionReading(name, text, STATED, {path: load.values[path] for path in paths}, file=load.client)
+            for name, (text, paths) in load.options.items()
+        ]
+        stated_paths |= load.values.keys()
     if chosen.study == "serving" and n_devices is None:
         total = math.prod(values.get(path, 1.0) for path in (*_DEGREES, "mapping.dp"))
         devices = DeviceCount(int(total), devices.nodes, devices.per_node)
@@ -335,9 +347,8 @@ def _stated_options(
             options |= stated
             places |= dict.fromkeys(stated, part.file)
     commands = _commands(files, tool, names)
-    by_command = [
-        (part, options_of(_with_model(part.words, tool), tool, recognition.launcher_options())) for part in commands
-    ]
+    single = recognition.launcher_options() | {name for name in tool.model_options if isinstance(name, str)}
+    by_command = [(part, options_of(_with_model(part.words, tool), tool, single)) for part in commands]
     chosen, more = _of_role(by_command, tool, options, role, where)
     notes += more
     for part, stated in chosen:

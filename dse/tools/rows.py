@@ -96,8 +96,9 @@ def defaults_of(tool: Tool, version: str = "", chip: str = "") -> dict[str, str]
         version: that runs; "" for that of the table.
         chip: accelerator of the catalogue; "" if unknown.
 
-    >>> defaults_of(read_tool("vllm"))["--tensor-parallel-size"]
-    '1'
+    >>> from dse.tools import tool_of
+    >>> defaults_of(tool_of("vllm"), "0.33", "b200-sxm-180gb")["--gpu-memory-utilization"]
+    '0.92'
     """
     defaults = dict(tool.defaults)
     for row in tool.other_defaults:

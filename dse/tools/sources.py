@@ -21,7 +21,7 @@ from dse.errors import InputError
 from dse.tools import manifests
 from dse.tools.documents import MAX_VALUES, yaml_documents
 from dse.tools.interpolation import resolved
-from dse.tools.pods import Worker
+from dse.tools.pods import EngineProcess
 from dse.tools.shell import Command, script
 
 #: Tables of variables of the environment, by their keys.
@@ -73,20 +73,25 @@ def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = No
     """
     result = Sources([], dict(environment or {}), [], "\n".join(texts.values()), dict(texts), [])
     called = _called_files(texts)
-    engines: list[tuple[str, Worker]] = []
+    engines: list[tuple[str, EngineProcess]] = []
+    clients: list[tuple[str, EngineProcess]] = []
     for name, text in texts.items():
-        workers = manifests.workers(_documents(name, text.lstrip("\ufeff"))) if PurePath(name).suffix != ".py" else []
+        documents = [] if PurePath(name).suffix == ".py" else _documents(name, text.lstrip("\ufeff"))
+        workers = manifests.engine_processes(documents)
         engines += [(name, worker) for worker in workers]
+        clients += [(name, client) for client in manifests.clients(documents)] if workers else []
         if not workers and name not in called:
             _read(name, text.lstrip("\ufeff"), result, 0)
     if engines:
         name, worker = _chosen(engines, role, result)
-        _read_worker(name, worker, result)
+        _read_engine(name, worker, result)
+        for client_name, client in clients:
+            _read_engine(client_name, client._replace(nodes=None, per_node=None, hardware=()), result)
         return result._replace(text=f"{result.text}\n{worker.image}")
     return result
 
 
-def _chosen(engines: list[tuple[str, Worker]], role: str, result: Sources) -> tuple[str, Worker]:
+def _chosen(engines: list[tuple[str, EngineProcess]], role: str, result: Sources) -> tuple[str, EngineProcess]:
     """Return the engine of a role, or the first.
 
     Raises:
@@ -106,7 +111,7 @@ def _chosen(engines: list[tuple[str, Worker]], role: str, result: Sources) -> tu
     return candidates[0]
 
 
-def _read_worker(name: str, worker: Worker, result: Sources) -> None:
+def _read_engine(name: str, worker: EngineProcess, result: Sources) -> None:
     """Add an engine of a manifest to a result: its files, options and command; devices and hardware beside it."""
     result.variables.update(worker.variables)
     counts = {"NNODES": worker.nodes, "GPUS_PER_NODE": worker.per_node}
