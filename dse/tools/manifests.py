@@ -15,15 +15,16 @@ from typing import Any
 
 from dse.tools.clients import benchmark_values, is_client
 from dse.tools.pods import (
+    EngineProcess,
     Pod,
     Table,
-    EngineProcess,
     command_words,
     config_maps,
     containers,
     count_value,
     model_name,
     pods,
+    subtable,
     tables,
     texts,
     variables_of,
@@ -160,7 +161,7 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> E
     """Return the engine of a pool: options of TensorRT-LLM are those of its file, others those of a command."""
     text = " ".join((path, *texts(document, 0))).lower()
     program = next((words for pattern, words in _PROGRAMS.items() if re.search(pattern, text)), ())
-    resources = document.get("resources") if isinstance(document.get("resources"), dict) else {}
+    resources = subtable(document, "resources")
     prefix = role or "agg"
     nodes, replicas = (whole_number(resources.get(f"{prefix}_{key}")) for key in ("nodes", "workers"))
     is_command = bool(program) and program[0] != "trtllm-serve"
@@ -211,7 +212,7 @@ def _options(values: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
 def _production_stack(node: Any) -> Iterator[EngineProcess]:
     """Yield the engines of the values of vLLM's production stack."""
     for model in tables(node.get("modelSpec") if isinstance(node, dict) else None):
-        config = model.get("vllmConfig") if isinstance(model.get("vllmConfig"), dict) else {}
+        config = subtable(model, "vllmConfig")
         words = [
             "vllm",
             "serve",
@@ -239,7 +240,7 @@ def _ray_serve(document: Table) -> Iterator[EngineProcess]:
         loading = config.get("model_loading_config")
         loading = loading if isinstance(loading, dict) else {}
         source = loading.get("model_source") or loading.get("model_id")
-        keywords = config.get("engine_kwargs") if isinstance(config.get("engine_kwargs"), dict) else {}
+        keywords = subtable(config, "engine_kwargs")
         model = [source] if isinstance(source, str) else []
         words = ("vllm", "serve", *model, *_keyword_options(keywords))
         hardware = str(config.get("accelerator_type") or "")
@@ -263,7 +264,7 @@ def _llm_d(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -> 
         options = _degree_options(values.get("parallelism")) | ({"--model": model} if model else {})
         nodes = _node_count(values.get("parallelism"))
         pod = Pod(role, document, maps, "" if is_single else role, nodes, hardware=hardware, options=options)
-        template = values.get("template") if isinstance(values.get("template"), dict) else values
+        template = subtable(values, "template") or values
         for node in (tables(template.get("containers")) or [{}])[:1]:
             yield from containers([{"modelCommand": "vllmServe", **node}], within(values, pod), steps)
 

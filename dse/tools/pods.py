@@ -76,13 +76,13 @@ def pods(node: Any, pod: Pod, steps: Iterator[int]) -> Iterator[EngineProcess]:
 
 def within(node: Table, pod: Pod) -> Pod:
     """Return a pod with what a node of a manifest says: names, roles, nodes, devices, hardware, volumes, variables."""
-    metadata = node.get("metadata") if isinstance(node.get("metadata"), dict) else {}
+    metadata = subtable(node, "metadata")
     name = metadata.get("name") or (node.get("name") if "componentType" in node or "subComponentType" in node else "")
-    labels = metadata.get("labels") if isinstance(metadata.get("labels"), dict) else {}
+    labels = subtable(metadata, "labels")
     role = str(node.get("subComponentType") or labels.get("llm-d.ai/role") or labels.get("role") or "")
     if role not in ("prefill", "decode"):
         role = str(node.get("componentType") or "")
-    multinode = node.get("multinode") if isinstance(node.get("multinode"), dict) else {}
+    multinode = subtable(node, "multinode")
     is_group = "leaderTemplate" in node or "workerTemplate" in node
     nodes = whole_number(multinode.get("nodeCount")) or (whole_number(node.get("size")) if is_group else None)
     volumes = {
@@ -210,8 +210,8 @@ def variables_of(node: Table, maps: Mapping[str, Table]) -> dict[str, str]:
                 name, _, value = entry.partition("=")
                 variables[name] = value
             elif isinstance(entry, dict) and "name" in entry:
-                value = _variable(entry, maps)
-                variables |= {} if value is None else {str(entry["name"]): value}
+                text = _variable(entry, maps)
+                variables |= {} if text is None else {str(entry["name"]): text}
     return {name: _expanded(value, variables) for name, value in variables.items()}
 
 
@@ -219,15 +219,20 @@ def _variable(entry: Table, maps: Mapping[str, Table]) -> str | None:
     """Return the value of an entry of an environment, of a key of a ConfigMap too; None where the file lacks it."""
     if isinstance(entry.get("value"), str | int | float):
         return _text(entry["value"])
-    source = entry.get("valueFrom")
-    reference = source.get("configMapKeyRef") if isinstance(source, dict) else None
-    value = maps.get(str(reference.get("name")), {}).get(reference.get("key")) if isinstance(reference, dict) else None
+    reference = subtable(subtable(entry, "valueFrom"), "configMapKeyRef")
+    value = maps.get(str(reference.get("name")), {}).get(str(reference.get("key")))
     return None if value is None else str(value)
 
 
 def _text(value: Any) -> str:
     """Return a plain value as text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def subtable(node: Table, key: str) -> Table:
+    """Return the table under a key, an empty one for any other node."""
+    child = node.get(key)
+    return child if isinstance(child, dict) else {}
 
 
 def tables(node: Any) -> list[Table]:
