@@ -25,6 +25,8 @@ from dse.doors import Study
 from dse.equations import ScalarFunction
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.tools import documents, files, measuring, reading
+from dse.tools.deepspeed import DEEPSPEED
+from dse.tools.maxtext import MAXTEXT
 from dse.tools.measuring import benchmark_lines, router
 from dse.tools.megatron import MEGATRON_LM
 from dse.tools.megatron_memory import SHARD_OPTIONS
@@ -52,7 +54,6 @@ from dse.tools.rows import options_of
 from dse.tools.sglang import SGLANG
 from dse.tools.tensorrt_llm import TENSORRT_LLM
 from dse.tools.torchtitan import TORCHTITAN
-from dse.tools.trainers import DEEPSPEED, MAXTEXT
 from dse.tools.vllm import VLLM
 from dse.tools.words import split
 from dse.types import Design, Engine, Requests, Scalar, Serving

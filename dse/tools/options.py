@@ -317,6 +317,8 @@ class Tool:
     notes: tuple[Callable[[Lookup], str], ...] = ()  #: notes on a written line; "" for none
     value_comments: tuple[Callable[[Lookup], str], ...] = ()  #: comments on values of a written line
     remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
+    #: options → what the model lacks without which a prediction would be of another run; "" for nothing
+    limits: tuple[Callable[[Mapping[str, str]], str], ...] = ()
     entries: tuple[str, ...] = ()  #: of an additional YAML file
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: what its notes say
     #: role of a pool → its options
@@ -325,11 +327,15 @@ class Tool:
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
     other_defaults: tuple[Mapping[str, Any], ...] = ()  #: of versions ``before`` one, or of ``chips``
     effects: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: option without a leaf → what it moves
+    file_overrides: bool = False  #: whether its file counts before its command line
+    inline_options: tuple[str, ...] = ()  #: options whose text is JSON of further ones
     off_options: tuple[str, ...] = ()  #: switches that are read when they are off
     model_options: tuple[Any, ...] = ()  #: options that name the model; a list of those that do together
+    models: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: its name of a model → that of the catalogue
     chip_options: tuple[str, ...] = ()  #: options that name the chip
     #: ``nodes``, ``per_node``, ``total`` → options that state them
     device_options: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    auto_is_open: bool = False  #: whether ``auto`` is filled in by the program that calls it, not by its default
     stack_tool: str = ""  #: tool of dse's stacks whose figures its runs have, by default its own name
 
 

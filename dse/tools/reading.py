@@ -13,6 +13,7 @@ import dataclasses
 import fnmatch
 import functools
 import itertools
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from typing import Any
 from dse.designs import all_leaves, catalog, short_name
 from dse.errors import InputError
 from dse.tools import recognition
+from dse.tools.clients import is_client, load_of
 from dse.tools.models import completed_shape
 from dse.tools.options import (
     CHIP,
@@ -38,7 +40,7 @@ from dse.tools.options import (
     Tool,
 )
 from dse.tools.recognition import DeviceCount, NamedChip
-from dse.tools.rows import defaults_of, options_of
+from dse.tools.rows import defaults_of, option_name, options_of
 from dse.tools.sources import ENVIRONMENTS, Source, Sources, sources
 
 #: What an option of a file is.
@@ -84,6 +86,7 @@ class Reading:
     raw: dict[str, str]  #: option → text, as the rules read them
     design_dependent: tuple[str, ...] = ()  #: options whose values need the bytes of a design
     notes: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()  #: what the model lacks without which a prediction would be of another run
 
     @property
     def settings(self) -> dict[str, float]:
@@ -108,7 +111,7 @@ class Reading:
     @property
     def missing(self) -> list[str]:
         """What a reader has to add before the design can be evaluated."""
-        texts = []
+        texts = list(self.limits)
         if self.workload is None and not self.fields[0]:
             named = f" ({self.model_text} is not in the catalogue)" if self.model_text else ""
             texts.append(f"name the model{named}: -w NAME, or give its config.json too")
@@ -183,10 +186,11 @@ def read(
     Raises:
         InputError: for files of no tool, invalid values, and values that contradict one another.
     """
-    files = sources(texts, environment)
+    everything = sources(texts, environment, role)
+    files = everything._replace(parts=[part for part in everything.parts if not is_client(part.words)])
     where = ", ".join(texts)
     chosen = tools[tool] if tool else _recognised(files, tools, where)
-    stated, places, notes = _stated_options(files, chosen, role, where)
+    stated, places, notes, open_names = _stated_options(files, chosen, role, where)
     launched = recognition.devices_of(files, stated, chosen.device_options)
     chip = _chip(files, stated, chosen, system, texts)
     devices = _with_slices(files, stated, launched, chip, n_devices)
@@ -194,12 +198,23 @@ def read(
     version = recognition.version_of(chosen.name, files.text)
     pseudo = _pseudo_options(chip, devices, slug, system)
     defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""), stated)
+    defaults = {name: text for name, text in defaults.items() if name not in open_names}
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
     readings, stated_paths = _option_readings(chosen, merged, stated, defaults, values, places)
     if not any(reading.leaves for reading in readings if reading.status == STATED) and not slug:
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
+    if chosen.study == "serving":
+        parts = everything.parts
+        load = load_of([p.words for p in parts], [p.table for p in parts if p.table], everything.variables)
+        values |= load.values
+        readings = [reading for reading in readings if reading.status != UNKNOWN or reading.option not in load.options]
+        readings += [
+            OptionReading(name, text, STATED, {path: load.values[path] for path in paths}, file=load.client)
+            for name, (text, paths) in load.options.items()
+        ]
+        stated_paths |= load.values.keys()
     if chosen.study == "serving" and n_devices is None:
         total = math.prod(values.get(path, 1.0) for path in (*_DEGREES, "mapping.dp"))
         devices = DeviceCount(int(total), devices.nodes, devices.per_node)
@@ -220,7 +235,8 @@ def read(
         tuple(readings),
         merged,
         tuple(shares),
-        (*notes, *filter(None, (remark(merged) for remark in chosen.remarks))),
+        (*files.notes, *notes, *filter(None, (remark(merged) for remark in chosen.remarks))),
+        tuple(filter(None, (limit(merged) for limit in chosen.limits))),
     )
 
 
@@ -324,8 +340,11 @@ def _looked_up(rule: CompositeOption) -> set[str]:
 
 def _stated_options(
     files: Sources, tool: Tool, role: str, where: str
-) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Return (option → text, option → file, notes) of what files state: of tables, then of the tool's commands."""
+) -> tuple[dict[str, str], dict[str, str], list[str], frozenset[str]]:
+    """Return what files state, of tables, then of the tool's commands: (option → text, option → file, notes, open).
+
+    Open are options that another program fills in.
+    """
     options, places, notes = dict[str, str](), dict[str, str](), list[str]()
     names = option_names(tool)
     for part in files.parts:
@@ -334,13 +353,15 @@ def _stated_options(
             options |= stated
             places |= dict.fromkeys(stated, part.file)
     commands = _commands(files, tool, names)
-    by_command = [
-        (part, options_of(_with_model(part.words, tool), tool, recognition.launcher_options())) for part in commands
-    ]
+    single = recognition.launcher_options() | {name for name in tool.model_options if isinstance(name, str)}
+    by_command = [(part, options_of(_with_model(part.words, tool), tool, single)) for part in commands]
     chosen, more = _of_role(by_command, tool, options, role, where)
     notes += more
     for part, stated in chosen:
         stated = {name: text for name, text in stated.items() if not _is_variable(name)}
+        stated |= _inline_options(stated, tool, names)
+        if tool.file_overrides:
+            stated = {name: text for name, text in stated.items() if name not in options}
         for name in stated:
             options.pop(name, None)
         options |= stated
@@ -348,7 +369,22 @@ def _stated_options(
     if len(options) > _MOST_OPTIONS:
         allowed = f"at most {_MOST_OPTIONS}"
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
-    return _without_nothing(options, tool, files, notes), places, notes
+    open_names = {name for name, text in options.items() if text.lower() == "auto"} if tool.auto_is_open else set()
+    return _without_nothing(options, tool, files, notes), places, notes, frozenset(open_names)
+
+
+def _inline_options(stated: Mapping[str, str], tool: Tool, names: frozenset[str]) -> dict[str, str]:
+    """Return the options that others state as JSON; InputError for a text that is none."""
+    options: dict[str, str] = {}
+    for name in tool.inline_options:
+        text = stated.get(name, "")
+        if not text.lstrip().startswith("{"):
+            continue
+        try:
+            options |= dict(_table_options(json.loads(text), tool, names, "", itertools.count()))
+        except (ValueError, RecursionError) as error:
+            raise InputError(name, str(error)[:80], "JSON of options", "correct the text") from None
+    return options
 
 
 #: Maximum number of options of a recipe.
@@ -376,8 +412,7 @@ def _commands(files: Sources, tool: Tool, names: frozenset[str]) -> list[Source]
 
 def _plain_name(word: str, tool: Tool) -> str:
     """Return the name of the option that a word is, as rules have it."""
-    name = word.lstrip("+").partition("=")[0]
-    return "--" + name[2:].replace("_", "-") if tool.dashes and name.startswith("--") else name
+    return option_name(word.lstrip("+").partition("=")[0], tool)
 
 
 def _with_model(words: Sequence[str], tool: Tool) -> list[str]:
@@ -476,7 +511,7 @@ def _option_name(path: str, tool: Tool, names: frozenset[str]) -> str:
         for name in (end, f"--{end}", f"--{end.replace('_', '-')}", end.replace("-", "_"), f"--{end.lstrip('-')}"):
             if name in names:
                 return tool.aliases.get(name, name)
-    return keys[-1] if keys[-1].startswith("--") else path
+    return keys[-1] if keys[-1].startswith("--") else option_name(path, tool)
 
 
 def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, notes: list[str]) -> dict[str, str]:
@@ -560,7 +595,8 @@ def _option_readings(
         shares = any(isinstance(rule, ByteDependentOption) and rule.name == name for rule in tool.rules)
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
         moves = "" if paths or shares else identity or effect_of(tool, name)
-        status = STATED if paths or shares or identity else NOT_MODELLED if moves else UNKNOWN
+        reads = not moves and any(name in names for names in _cached_names(tool).values())  # as it would be without it
+        status = STATED if paths or shares or identity or reads else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
     for name, text in defaults.items():
         if name in stated:
@@ -635,6 +671,8 @@ def _model(
     candidates += [*by_variable, *texts]
     named = [text for text in candidates if text and not text.startswith("-") and " " not in text.strip()]
     for text in named:
+        if text.lower() in tool.models:  # "" for a model that the catalogue lacks
+            return text, tool.models[text.lower()] or None
         if slug := recognition.model_of(text):
             return text, slug
     return (named[0] if named and named[0] not in texts else ""), None
@@ -718,7 +756,7 @@ def _with_slices(
         words = [word for part in files.parts for word in part.words]
         texts = (*(text for word in words for text in word.split("=")), *files.variables.values(), *stated.values())
         if chips := next(filter(None, map(recognition.slice_devices, texts)), None):
-            slices = re.search(r"--num[-_]slices[= ](\d+)", " ".join(words))
+            slices = re.search(r"(?:--num[-_]slices|compile_topology_num_slices)[= ](\d+)", " ".join(words))
             count = int(slices[1]) if slices else 1
             return DeviceCount(chips * count, count, chips)
         if launched.nodes and (per_node := _host_devices(files, chip)):
@@ -754,9 +792,8 @@ _RECIPE = ("workload.seq_len", "workload.global_batch", "workload.requests.")
 
 
 def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> dict[str, float]:
-    """Return values without those of experts at their neutral value, of a model that has none, by name or by shape."""
-    has_experts = catalog.is_mixture(slug) if slug else "workload.n_layers" not in values
-    if has_experts or values.get("workload.experts.n_experts"):
+    """Return values without those of experts at their neutral value, of a model that has none."""
+    if (slug is not None and catalog.is_mixture(slug)) or values.get("workload.experts.n_experts"):
         return dict(values)
     leaves = all_leaves()
 

@@ -229,7 +229,7 @@ def chip_devices(text: str) -> int:
 
 
 #: Rows of instance types in the table of chips.
-_INSTANCE_TYPES = 32
+_INSTANCE_TYPES = 37
 
 
 def slice_devices(text: str) -> int | None:
@@ -237,9 +237,12 @@ def slice_devices(text: str) -> int | None:
 
     The number counts cores, two of a chip, for some generations, and chips for others.
     """
-    match = re.fullmatch(r"(?:tpu-?)?(v\d+[ep]?|v5litepod|tpu7x)-(\d{1,6})", text.strip().lower())
+    pattern = r"(?:tpu-?)?(v\d+[ep]?|v5litepod|tpu7x)-(\d{1,6}(?:x\d{1,4}){0,2})"
+    match = re.fullmatch(pattern, text.strip().lower())
     if not match or match[2].startswith("0"):
         return None
+    if "x" in match[2]:  # axes of the slice, in chips
+        return math.prod(map(int, match[2].split("x")))
     cores = match[1] in _signs()["chips"]["cores"]
     return max(int(match[2]) // (2 if cores else 1), 1)
 

@@ -102,8 +102,9 @@ def defaults_of(
         chip: accelerator of the catalogue; "" if unknown.
         stated: option → text of what is said; a row of ``options`` counts where all of its patterns match.
 
-    >>> defaults_of(read_tool("vllm"))["--tensor-parallel-size"]
-    '1'
+    >>> from dse.tools import tool_of
+    >>> defaults_of(tool_of("vllm"), "0.33", "b200-sxm-180gb")["--gpu-memory-utilization"]
+    '0.92'
     """
     defaults = dict(tool.defaults)
     for row in tool.other_defaults:
