@@ -184,6 +184,20 @@ RECIPES = {
           model.tensor_model_parallel_size=2 mixed_precision=bf16_with_nvfp4_mixed ddp.overlap_grad_reduce=false
         """, {"tp": 2, "cp": 2, "global_batch": 256, "micro_batch": 1, "seq_len": 8192, "overlap_dp": 0,
               "precision": Precision.nvfp4}),
+    "ms-swift": ("megatron-lm", """
+        NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-30B-A3B --expert_model_parallel_size 8 --max_length 8192
+        """, {"ep": 8, "seq_len": 8192, "micro_batch": 1, "global_batch": 16, "precision": Precision.bf16,
+              "recompute": Recompute.selective, "zero_stage": 1, "all_to_all": AllToAll.pairwise}),
+    "a configuration that a run saved": ("megatron-bridge", """
+        ddp: {use_distributed_optimizer: true, overlap_grad_reduce: true}
+        mixed_precision: {bf16: true, fp8: e4m3, fp8_recipe: mxfp8, fp8_param_gather: true}
+        model: {num_layers: 80, hidden_size: 8192, num_attention_heads: 64, num_query_groups: 8, num_moe_experts: null,
+                gated_linear_unit: true, add_bias_linear: false, share_embeddings_and_output_weights: false,
+                vocab_size: 128256, make_vocab_size_divisible_by: 128, tensor_model_parallel_size: 2,
+                recompute_granularity: null, position_embedding_type: rope, window_size: [128, 0]}
+        train: {global_batch_size: 128, micro_batch_size: 1}
+        """, {"precision": Precision.mxfp8, "weight_message_bytes": 1, "n_kv_heads": 8, "gated": 1,
+              "tied_embeddings": 0, "rotary": 1, "vocab": 128256, "window": 128, "local_layers": 1}),
     "NeMo 1": ("nemo", """
         trainer: {devices: 8, num_nodes: 16, precision: bf16-mixed}
         model:
