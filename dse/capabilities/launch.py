@@ -69,7 +69,12 @@ def launch(
             for name, value in tool_arguments.settings.items()
             if paths[name] not in text_by_path
         ]
-        stated = dataclasses.replace(options, settings=[*read_settings, *texts])
+        tool_defaults = [
+            f"{name}={leaf_setting(leaf_path(name), value)}"
+            for name, value in tool_arguments.defaults.items()
+            if leaf_path(name) not in text_by_path
+        ]
+        stated = dataclasses.replace(options, settings=[*tool_defaults, *read_settings, *texts])
         return read_settings, stated.request(study, to_serve, tool_info.name)
 
     read_settings, request = apply_arguments(tool_arguments)
@@ -87,6 +92,7 @@ def launch(
         "source": tool_info.source,
         "line": line.text,
         "settings": tool_arguments.settings,
+        "defaults": dict(tool_arguments.defaults),
         "no_option": {short_name(path): value for path, value in line.unsupported.items()},
         "passed_over": tool_arguments.foreign_options,
         "not_read": tool_arguments.unread,
