@@ -150,11 +150,16 @@ class Values:
 
     def unread(self) -> list[str]:
         """Return the keys that were not read and may say something of the shape, in order."""
-        return [key for key in self.config if key not in self.read and not is_silent(key)]
+        return [key for key in self.config if key not in self.read and not self._is_silent(key)]
 
     def silent(self) -> list[str]:
         """Return the keys that were not read since they say nothing of the shape, in order."""
-        return [key for key in self.config if key not in self.read and is_silent(key)]
+        return [key for key in self.config if key not in self.read and self._is_silent(key)]
+
+    def _is_silent(self, key: str) -> bool:
+        """True for a key that says nothing of the shape by its name, or since it is null, false or empty."""
+        value = self.config[key]
+        return value is None or value is False or value in ("", [], {}) or is_silent(key)
 
 
 def short(value: object) -> str:
