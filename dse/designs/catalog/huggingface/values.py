@@ -86,7 +86,7 @@ class Values:
     def integer(self, keys: Sequence[str], minimum: int = 1) -> int | None:
         """Return the whole number at the first key that has a value, None without one.
 
-        A list with the same number for every layer is that number.
+        A list with the same number for every layer is that number; false is none.
 
         Args:
             keys: names of the field; the first one with a value counts.
@@ -98,7 +98,7 @@ class Values:
         value = self.get(*keys)
         if isinstance(value, list) and value and all(type(item) is int and item == value[0] for item in value):
             value = value[0]
-        if value is None:
+        if value is None or value is False:  # some makers write false for none
             return None
         if type(value) is not int or not minimum <= value <= MOST:
             allowed = f"one whole number for all layers, {minimum} to {MOST:,}"
