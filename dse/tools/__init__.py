@@ -26,6 +26,7 @@ from dse.equations import ScalarFunction
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.tools import documents, files, measuring, reading
 from dse.tools.deepspeed import DEEPSPEED
+from dse.tools.huggingface import ACCELERATE, AXOLOTL, LLAMA_FACTORY, TRANSFORMERS, TRL
 from dse.tools.maxtext import MAXTEXT
 from dse.tools.measuring import benchmark_lines, router
 from dse.tools.megatron import MEGATRON_BRIDGE, MEGATRON_LM, NEMO, SHARD_OPTIONS
@@ -58,7 +59,22 @@ from dse.types import Design, Engine, Requests, Scalar, Serving
 
 TOOLS = {
     tool.name: tool
-    for tool in (MEGATRON_LM, MEGATRON_BRIDGE, NEMO, DEEPSPEED, TORCHTITAN, MAXTEXT, VLLM, SGLANG, TENSORRT_LLM)
+    for tool in (
+        MEGATRON_LM,
+        MEGATRON_BRIDGE,
+        NEMO,
+        DEEPSPEED,
+        TORCHTITAN,
+        MAXTEXT,
+        TRANSFORMERS,
+        TRL,
+        ACCELERATE,
+        AXOLOTL,
+        LLAMA_FACTORY,
+        VLLM,
+        SGLANG,
+        TENSORRT_LLM,
+    )
 }
 
 #: Leaves that a line should state: the mapping, and formats of stored and sent tensors.
@@ -129,6 +145,10 @@ def launch(
         tool_names = ", ".join(name for name, other in TOOLS.items() if other.study == study.name)
         raise InputError(
             "--for", f"{tool}, a tool of {target.study}", f"one of {study.name}: {tool_names}", "choose one"
+        )
+    if target.reads_only:
+        raise InputError(
+            "--for", f"{tool}, which is read, not written", "the tool of the program", "--for transformers"
         )
     values = _leaf_values(design)
     lookup = _lookup(design, values, workload, system)

@@ -75,7 +75,7 @@ def _file(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str
     """Return the tool's own configuration (TOML, JSON or YAML), for engines by option without leading dashes."""
     if tool.name == "torchtitan":
         return tomlkit.dumps(nested_tables(pairs)).rstrip("\n")
-    if tool.name == "deepspeed":
+    if tool.name in ("deepspeed", *_YAML_LINES):
         return tool.show(leaf, pairs)
     return _yaml(nested_tables(pairs))
 
@@ -220,7 +220,10 @@ def _llm_d(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> st
 
 _Writer = Callable[[Tool, Lookup, Pairs, str, str], str]
 
-_FILE_TOOLS = ("megatron-bridge", "nemo", "deepspeed", "torchtitan", "maxtext", "vllm", "sglang")
+#: Tools whose line is a file of YAML.
+_YAML_LINES = ("transformers", "trl", "axolotl", "llama-factory")
+
+_FILE_TOOLS = (*_YAML_LINES, "megatron-bridge", "nemo", "deepspeed", "torchtitan", "maxtext", "vllm", "sglang")
 
 #: Form of a file → its tools, and what writes it.
 FORMS: dict[str, tuple[tuple[str, ...], _Writer]] = {

@@ -35,7 +35,11 @@ def test_a_file_is_read_back(data, form, tool):
     assert_stated({leaf_path(name): value for name, value in stated.items()}, design, file)
 
 
-@pytest.mark.parametrize("tool", [t for t in TOOLS if TOOLS[t].study == "training" and t != "megatron-lm"])
+# those that are built on another tool state no global batch: it follows from the number of processes
+@pytest.mark.parametrize(
+    "tool",
+    [t for t in TOOLS if TOOLS[t].study == "training" and t != "megatron-lm" and not TOOLS[t].stack_tool],
+)
 def test_a_recipe_states_degrees_and_batches(tool):
     form = "file"
     design = dse.design(
