@@ -29,7 +29,8 @@ from dse.tools.deepspeed import DEEPSPEED
 from dse.tools.huggingface import ACCELERATE, AXOLOTL, LLAMA_FACTORY, TRANSFORMERS, TRL
 from dse.tools.maxtext import MAXTEXT
 from dse.tools.measuring import benchmark_lines, router
-from dse.tools.megatron import MEGATRON_BRIDGE, MEGATRON_LM, NEMO, SHARD_OPTIONS
+from dse.tools.megatron import MEGATRON_LM
+from dse.tools.megatron_memory import SHARD_OPTIONS
 from dse.tools.options import (
     ALL_WEIGHTS,
     CACHE_TOKENS,
@@ -49,6 +50,7 @@ from dse.tools.options import (
     Tool,
 )
 from dse.tools.reading import OptionReading, Reading
+from dse.tools.recipes import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, NEMO, NEMO_RL, NEMO_RUN, PRIMUS
 from dse.tools.rows import options_of
 from dse.tools.sglang import SGLANG
 from dse.tools.tensorrt_llm import TENSORRT_LLM
@@ -63,6 +65,10 @@ TOOLS = {
         MEGATRON_LM,
         MEGATRON_BRIDGE,
         NEMO,
+        NEMO_RUN,
+        NEMO_RL,
+        PRIMUS,
+        MEGATRON_DEEPSPEED,
         DEEPSPEED,
         TORCHTITAN,
         MAXTEXT,

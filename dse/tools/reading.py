@@ -13,6 +13,7 @@ import dataclasses
 import fnmatch
 import functools
 import itertools
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from typing import Any
 from dse.designs import all_leaves, catalog, short_name
 from dse.errors import InputError
 from dse.tools import recognition
+from dse.tools.clients import is_client, load_of
 from dse.tools.models import completed_shape
 from dse.tools.options import (
     CHIP,
@@ -38,7 +40,7 @@ from dse.tools.options import (
     Tool,
 )
 from dse.tools.recognition import DeviceCount, NamedChip
-from dse.tools.rows import defaults_of, options_of
+from dse.tools.rows import defaults_of, option_name, options_of
 from dse.tools.sources import ENVIRONMENTS, Source, Sources, sources
 
 #: What an option of a file is.
@@ -184,7 +186,8 @@ def read(
     Raises:
         InputError: for files of no tool, invalid values, and values that contradict one another.
     """
-    files = sources(texts, environment)
+    everything = sources(texts, environment, role)
+    files = everything._replace(parts=[part for part in everything.parts if not is_client(part.words)])
     where = ", ".join(texts)
     chosen = tools[tool] if tool else _recognised(files, tools, where)
     stated, places, notes, open_names = _stated_options(files, chosen, role, where)
@@ -194,7 +197,7 @@ def read(
     model_text, slug = ("", None) if has_model else _model(files, stated, chosen, workload, texts)
     version = recognition.version_of(chosen.name, files.text)
     pseudo = _pseudo_options(chip, devices, slug, system)
-    defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""))
+    defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""), stated)
     defaults = {name: text for name, text in defaults.items() if name not in open_names}
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
@@ -204,6 +207,16 @@ def read(
     if not any(reading.leaves for reading in readings if reading.status == STATED) and not slug:
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
+    if chosen.study == "serving":
+        parts = everything.parts
+        load = load_of([p.words for p in parts], [p.table for p in parts if p.table], everything.variables)
+        values |= load.values
+        readings = [reading for reading in readings if reading.status != UNKNOWN or reading.option not in load.options]
+        readings += [
+            OptionReading(name, text, STATED, {path: load.values[path] for path in paths}, file=load.client)
+            for name, (text, paths) in load.options.items()
+        ]
+        stated_paths |= load.values.keys()
     if chosen.study == "serving" and n_devices is None:
         total = math.prod(values.get(path, 1.0) for path in (*_DEGREES, "mapping.dp"))
         devices = DeviceCount(int(total), devices.nodes, devices.per_node)
@@ -224,7 +237,7 @@ def read(
         tuple(readings),
         merged,
         tuple(shares),
-        (*notes, *filter(None, (remark(merged) for remark in chosen.remarks))),
+        (*files.notes, *notes, *filter(None, (remark(merged) for remark in chosen.remarks))),
         tuple(filter(None, (limit(merged) for limit in chosen.limits))),
     )
 
@@ -241,7 +254,7 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
     scores = recognition.scores(files, names)
     order = sorted((name for name in scores if name in tools), key=lambda name: -scores[name])
     if order and scores[order[0]] >= _LEAST_SCORE:
-        return tools[order[0]]
+        return tools[recognition.framework_of(files, order[0])]
     strange = recognition.strange_programs(files)
     seen = [*strange, *_seen(files)]
     resembling = ", ".join(order[:3]) or "none"
@@ -342,13 +355,15 @@ def _stated_options(
             options |= stated
             places |= dict.fromkeys(stated, part.file)
     commands = _commands(files, tool, names)
-    by_command = [
-        (part, options_of(_with_model(part.words, tool), tool, recognition.launcher_options())) for part in commands
-    ]
+    single = recognition.launcher_options() | {name for name in tool.model_options if isinstance(name, str)}
+    by_command = [(part, options_of(_with_model(part.words, tool), tool, single)) for part in commands]
     chosen, more = _of_role(by_command, tool, options, role, where)
     notes += more
     for part, stated in chosen:
         stated = {name: text for name, text in stated.items() if not _is_variable(name)}
+        stated |= _inline_options(stated, tool, names)
+        if tool.file_overrides:
+            stated = {name: text for name, text in stated.items() if name not in options}
         for name in stated:
             options.pop(name, None)
         options |= stated
@@ -358,6 +373,20 @@ def _stated_options(
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
     open_names = {name for name, text in options.items() if text.lower() == "auto"} if tool.auto_is_open else set()
     return _without_nothing(options, tool, files, notes), places, notes, frozenset(open_names)
+
+
+def _inline_options(stated: Mapping[str, str], tool: Tool, names: frozenset[str]) -> dict[str, str]:
+    """Return the options that others state as JSON; InputError for a text that is none."""
+    options: dict[str, str] = {}
+    for name in tool.inline_options:
+        text = stated.get(name, "")
+        if not text.lstrip().startswith("{"):
+            continue
+        try:
+            options |= dict(_table_options(json.loads(text), tool, names, "", itertools.count()))
+        except (ValueError, RecursionError) as error:
+            raise InputError(name, str(error)[:80], "JSON of options", "correct the text") from None
+    return options
 
 
 #: Maximum number of options of a recipe.
@@ -385,8 +414,7 @@ def _commands(files: Sources, tool: Tool, names: frozenset[str]) -> list[Source]
 
 def _plain_name(word: str, tool: Tool) -> str:
     """Return the name of the option that a word is, as rules have it."""
-    name = word.lstrip("+").partition("=")[0]
-    return "--" + name[2:].replace("_", "-") if tool.dashes and name.startswith("--") else name
+    return option_name(word.lstrip("+").partition("=")[0], tool)
 
 
 def _with_model(words: Sequence[str], tool: Tool) -> list[str]:
@@ -485,7 +513,7 @@ def _option_name(path: str, tool: Tool, names: frozenset[str]) -> str:
         for name in (end, f"--{end}", f"--{end.replace('_', '-')}", end.replace("-", "_"), f"--{end.lstrip('-')}"):
             if name in names:
                 return tool.aliases.get(name, name)
-    return path
+    return option_name(path, tool)
 
 
 def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, notes: list[str]) -> dict[str, str]:
@@ -767,7 +795,7 @@ _RECIPE = ("workload.seq_len", "workload.global_batch", "workload.requests.")
 
 def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> dict[str, float]:
     """Return values without those of experts at their neutral value, of a model that has none."""
-    if slug is None or catalog.is_mixture(slug) or values.get("workload.experts.n_experts"):
+    if (slug is not None and catalog.is_mixture(slug)) or values.get("workload.experts.n_experts"):
         return dict(values)
     leaves = all_leaves()
 

@@ -85,6 +85,27 @@ def _option_count(parts: Sequence[Source], names: frozenset[str]) -> int:
     return sum(word.partition("=")[0] in names for part in parts for word in part.words if len(word) > 2)
 
 
+def framework_of(files: Sources, tool: str) -> str:
+    """Return the tool whose options files of a tool state: that of the framework that they name, else the tool.
+
+    Args:
+        files: parts of the files.
+        tool: that is recognised.
+    """
+    frameworks = _signs()["tools"][tool].get("frameworks", {})
+    tables = (part.table for part in files.parts if part.table is not None)
+    names = (str(module.get("framework")) for node in tables for module in _tables(node) if "framework" in module)
+    return next((frameworks[name] for name in names if name in frameworks), tool)
+
+
+def _tables(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield a table and those within it."""
+    if isinstance(node, dict):
+        yield node
+        for child in node.values():
+            yield from _tables(child)
+
+
 def matches_word(word: str, pattern: str) -> bool:
     """True for a word of a command that a pattern describes, with or without its folder."""
     return fnmatch.fnmatchcase(word, pattern) or fnmatch.fnmatchcase(PurePath(word).name, pattern)

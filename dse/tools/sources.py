@@ -18,8 +18,10 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from dse.errors import InputError
+from dse.tools import manifests
 from dse.tools.documents import MAX_VALUES, yaml_documents
 from dse.tools.interpolation import resolved
+from dse.tools.pods import EngineProcess
 from dse.tools.shell import Command, script
 
 #: Tables of variables of the environment, by their keys.
@@ -51,27 +53,81 @@ class Sources(NamedTuple):
     directives: list[str]  #: words of lines ``#SBATCH`` and the like
     text: str  #: of all files
     files: dict[str, str]  #: name → text
+    notes: list[str]
 
 
-def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = None) -> Sources:
-    """Return the parts of files.
+def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = None, role: str = "") -> Sources:
+    """Return the parts of files; of a manifest with several engines those of one.
 
     Args:
         texts: name of a file → its text.
         environment: variables that count where no file assigns them.
+        role: of the pool of engines that counts, ``prefill`` or ``decode``; "" where there is one.
 
     Raises:
-        InputError: for a file that is none of the formats, and for one of too many values.
+        InputError: for a file that is none of the formats, for one of too many values, and for two pools without a
+            role.
 
     >>> sources({"a.sh": "TP=8; vllm serve m -tp $TP"}).parts[0].words
     ('vllm', 'serve', 'm', '-tp', '8')
     """
-    result = Sources([], dict(environment or {}), [], "\n".join(texts.values()), dict(texts))
+    result = Sources([], dict(environment or {}), [], "\n".join(texts.values()), dict(texts), [])
     called = _called_files(texts)
+    engines: list[tuple[str, EngineProcess]] = []
+    clients: list[tuple[str, EngineProcess]] = []
     for name, text in texts.items():
-        if name not in called:
+        documents = [] if PurePath(name).suffix == ".py" else _documents(name, text.lstrip("\ufeff"))
+        workers = manifests.engine_processes(documents)
+        engines += [(name, worker) for worker in workers]
+        clients += [(name, client) for client in manifests.clients(documents)] if workers else []
+        if not workers and name not in called:
             _read(name, text.lstrip("\ufeff"), result, 0)
+    if engines:
+        name, worker = _chosen(engines, role, result)
+        _read_engine(name, worker, result)
+        for client_name, client in clients:
+            _read_engine(client_name, client._replace(nodes=None, per_node=None, hardware=()), result)
+        return result._replace(text=f"{result.text}\n{worker.image}")
     return result
+
+
+def _chosen(engines: list[tuple[str, EngineProcess]], role: str, result: Sources) -> tuple[str, EngineProcess]:
+    """Return the engine of a role, or the first.
+
+    Raises:
+        InputError: for pools of two roles where none is chosen, and for a role that is not there.
+    """
+    where, roles = ", ".join(dict.fromkeys(name for name, _ in engines)), {worker.role for _, worker in engines}
+    present = [name for name in ("prefill", "decode") if name in roles]
+    if role and present and role not in present:
+        raise InputError("--role", role, f"of {where}: {', '.join(present)}", "choose one of these, or none")
+    if not role and len(present) == 2:
+        got, usual_fix = "two pools of engines: prefill and decode", "add --role prefill, or decode"
+        raise InputError(where, got, "one of them", usual_fix)
+    candidates = [entry for entry in engines if not role or entry[1].role in (role, "" if not present else role)]
+    if len({worker.words for _, worker in candidates}) > 1:
+        names = ", ".join(dict.fromkeys(worker.name for _, worker in candidates))
+        result.notes.append(f"{len(candidates)} engines ({names}): the first is read")
+    return candidates[0]
+
+
+def _read_engine(name: str, worker: EngineProcess, result: Sources) -> None:
+    """Add an engine of a manifest to a result: its files, options and command; devices and hardware beside it."""
+    result.variables.update(worker.variables)
+    counts = {"NNODES": worker.nodes, "GPUS_PER_NODE": worker.per_node}
+    result.variables.update({key: str(count) for key, count in counts.items() if count})
+    result.directives.extend(worker.hardware)
+    place = f"{name}: {worker.name}"
+    for table in worker.tables:
+        result.parts.append(Source(place, table=resolved(table, result.variables)))
+    for path, text in worker.files:
+        _read(f"{name}: {path}", text, result, 1)
+    if worker.words:
+        words = _without_shell(list(worker.words))
+        plain = resolved([word for word in words if not _is_script(word)], result.variables)
+        texts = iter(map(str, plain))
+        words = [word if _is_script(word) else next(texts) for word in words]
+        _read_command(place, Command(words), result, 0)
 
 
 def _called_files(texts: Mapping[str, str]) -> set[str]:

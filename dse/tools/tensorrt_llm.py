@@ -20,15 +20,15 @@ from dse.tools.engines import (
     replica_devices,
     token_count,
 )
-from dse.tools.options import CompositeOption, Lookup, Pairs, degrees, memory_share, number
+from dse.tools.options import N_EXPERTS, CompositeOption, Lookup, Pairs, degrees, is_on, memory_share, number, number_of
 
 _ATTENTION_DP = "enable_attention_dp"
 
 
 def _uses_attention_dp(leaf: Lookup) -> bool:
-    """True for TensorRT-LLM's attention data parallelism: attention per rank, experts over all ranks."""
-    ep, dp = leaf("mapping.experts.ep"), leaf("mapping.dp")
-    return has_attention_dp(leaf) and degrees(leaf, "tp") == [1.0] and ep == dp
+    """True for TensorRT-LLM's attention data parallelism: attention per rank, experts once over all ranks."""
+    tp, ep, etp, dp = degrees(leaf, "tp", "experts.ep", "experts.etp", "dp")
+    return has_attention_dp(leaf) and tp == 1.0 and ep * etp == dp
 
 
 def _tp_size(leaf: Lookup) -> Pairs | None:
@@ -48,12 +48,54 @@ def _attention_dp_entry(leaf: Lookup) -> Pairs | None:
     return None if degrees(leaf, "dp") > [1.0] else []
 
 
+def _entry(options: Mapping[str, str], table: str, *keys: str) -> str:
+    """Return the text of the first of some keys of a table among the entries, dotted or in braces; "" for none."""
+    for key in keys:
+        if options.get(f"{table}.{key}"):
+            return options[f"{table}.{key}"]
+        if match := re.search(rf"\b{key}:\s*([^\s,}}]+)", options.get(table, "")):
+            return match[1].strip("\"'")
+    return ""
+
+
+def _is_attention_dp(options: Mapping[str, str]) -> bool:
+    """True where options state data parallelism of attention."""
+    return is_on({_ATTENTION_DP: (options.get(_ATTENTION_DP, "false").split() or ["true"])[0]}, _ATTENTION_DP)
+
+
 def _read_tp_size(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → ``tp``, and ``dp`` of attention data parallelism, that options state."""
-    if "--tp_size" not in options:
+    if not options.get("--tp_size"):
         return {}
-    size, is_attention_dp = float(options["--tp_size"]), options.get(_ATTENTION_DP, "").lower().split()[:1] == ["true"]
-    return {"mapping.tp": 1.0, "mapping.dp": size} if is_attention_dp else {"mapping.tp": size}
+    size = number_of(options["--tp_size"])
+    return {"mapping.tp": 1.0, "mapping.dp": size} if _is_attention_dp(options) else {"mapping.tp": size}
+
+
+_MOE_TP = "moe_tensor_parallel_size"
+
+
+def _expert_ranks(leaf: Lookup) -> Pairs:
+    """Return the ranks of whole experts as an option, empty for one."""
+    ep = leaf("mapping.experts.ep")
+    return [("--ep_size", number(ep))] if ep is not None and ep > 1.0 else []
+
+
+def _read_expert_ranks(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → ranks of whole experts, and of the width of one under data-parallel attention.
+
+    Both multiply to all ranks of tp (``Mapping.__init__`` of ``tensorrt_llm/mapping.py``); one follows from the other.
+    """
+    ranks = number_of(options.get("--tp_size") or "1")
+    width = number_of(options[_MOE_TP]) if options.get(_MOE_TP) else None
+    ep = number_of(options["--ep_size"]) if options.get("--ep_size") else None
+    if ep is None and width:
+        ep = ranks / width
+    values = {} if ep is None else {"mapping.experts.ep": ep}
+    if _is_attention_dp(options) and ranks > 1.0 and number_of(options.get(N_EXPERTS, "1")) > 0.0:
+        values["mapping.experts.ep"] = ep or 1.0
+        if ranks > (ep or 1.0):
+            values["mapping.experts.etp"] = ranks / (ep or 1.0)
+    return values
 
 
 def _replicas(leaf: Lookup) -> str:
@@ -76,9 +118,21 @@ def _slots(leaf: Lookup) -> Pairs:
     return [(_EXPERTS_CONFIG, f"{{load_balancer: {{num_slots: {number(experts + n_copies)}}}}}")] if n_copies else []
 
 
+def _slot_count(options: Mapping[str, str]) -> str:
+    """Return the text of the number of slots of the load balancer, "" where options state none."""
+    return _entry(options, _EXPERTS_CONFIG, "load_balancer.num_slots", "num_slots")
+
+
+def _read_slots(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → copies of experts: the slots less the experts of the model, where these are known."""
+    n_experts = number_of(options.get(N_EXPERTS) or "0")
+    slots = _slot_count(options)
+    return {COPIES: max(number_of(slots) - n_experts, 0.0)} if slots and n_experts else {}
+
+
 def _slots_remark(options: Mapping[str, str]) -> str:
-    """Return the remark that slots of a load balancer are not read, "" without them."""
-    if "num_slots" not in options.get(_EXPERTS_CONFIG, ""):
+    """Return the remark that slots of a load balancer are not read without a model, "" where they are."""
+    if not _slot_count(options) or number_of(options.get(N_EXPERTS) or "0"):
         return ""
     return f"num_slots of {_EXPERTS_CONFIG} counts the experts too: set redundant_experts to the rest"
 
@@ -101,9 +155,15 @@ def _cache(leaf: Lookup) -> Pairs | None:
     return [(_CACHE, f"{{dtype: fp8{''.join(share_texts)}}}")] if cache_bytes == 1.0 else None
 
 
+#: Format of the cache → bytes per value.
+_CACHE_BYTES = {"fp8": 1.0, "int8": 1.0, "nvfp4": 0.5625, "auto": 2.0, "bfloat16": 2.0, "float16": 2.0}
+
+
 def _read_cache(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → 1 byte for a cache in fp8, empty for others."""
-    return {f"{SERVING}cache_bytes": 1.0} if re.search(r"\bdtype:\s*fp8\b", options.get(_CACHE, "")) else {}
+    """Return path → bytes per value of the cache, of its format or of that of a quantisation; empty for others."""
+    text = _entry(options, _CACHE, "dtype") or options.get("quant_config.kv_cache_quant_algo", "")
+    value = _CACHE_BYTES.get(text.lower())
+    return {} if value is None else {f"{SERVING}cache_bytes": value}
 
 
 def _predicted(leaf: Lookup) -> Pairs | None:
@@ -115,13 +175,13 @@ def _predicted(leaf: Lookup) -> Pairs | None:
 
 
 def _read_predicted(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → drafts that options state, empty for none."""
-    match = re.search(rf"\b{_LAYERS}:\s*([^\s,}}]+)", options.get(_SPECULATION, ""))
-    return {DRAFTS[0]: token_count(match[1], _LAYERS)} if match else {}
+    """Return path → drafts that options state, of further-token layers or of a draft model; empty for none."""
+    text = _entry(options, _SPECULATION, _LAYERS, "max_draft_len")
+    return {DRAFTS[0]: token_count(text, _LAYERS)} if text else {}
 
 
 def _entry_remark(options: Mapping[str, str]) -> str:
-    """Return the remark that the share of memory is read as an option, not as an entry; else ""."""
+    """Return the remark that the share of memory in braces is read as an option, not as an entry; else ""."""
     if "free_gpu_memory_fraction" not in options.get(_CACHE, "") or _FREE_MEMORY_SHARE.name in options:
         return ""
     return f"free_gpu_memory_fraction of {_CACHE} is not read: state {_FREE_MEMORY_SHARE.name}"
@@ -150,11 +210,12 @@ TENSORRT_LLM = engine(
     {
         "tp": CompositeOption(("mapping.tp",), _tp_size, _read_tp_size),
         "attention_dp": CompositeOption(("mapping.dp",), _attention_dp_entry),
+        "experts": CompositeOption(("mapping.experts.ep", "mapping.experts.etp"), _expert_ranks, _read_expert_ranks),
         "memory": _FREE_MEMORY_SHARE,
         "cache": CompositeOption((f"{SERVING}cache_bytes",), _cache, _read_cache),
         "drafts": CompositeOption(DRAFTS, _predicted, _read_predicted),
-        "copies": CompositeOption((COPIES,), _slots),
-        "checkpoint": checkpoint_format(),
+        "copies": CompositeOption((COPIES,), _slots, _read_slots),
+        "checkpoint": checkpoint_format("quant_config.quant_algo", "--quant_algo"),
     },
     lambda leaf: replica_devices(leaf) * (degrees(leaf, "dp")[0] if _uses_attention_dp(leaf) else 1.0),
     notes=(_replicas,),

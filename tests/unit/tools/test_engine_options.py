@@ -1,0 +1,182 @@
+"""What engines take where nothing is said, what their options are read as, and what their clients say of the load.
+
+Sources of the defaults: vllm/engine/arg_utils.py and vllm/config of vLLM 0.17, 0.20 and 0.29;
+python/sglang/srt/server_args.py of SGLang 0.5.5; tensorrt_llm/commands/serve.py of TensorRT-LLM 1.1.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from dse.designs import short_name
+from dse.tools import TOOLS, tool_of
+from dse.tools.checkpoints import format_leaves, model_format
+from dse.tools.reading import DEFAULT, read
+from dse.tools.rows import defaults_of
+from dse.tools.sglang import static_share
+
+DEFAULTS = [
+    ("vllm", "", "h100-sxm-80gb", {"--max-num-batched-tokens": "8192", "--max-num-seqs": "1024"}),
+    ("vllm", "", "a100-sxm-80gb", {"--max-num-batched-tokens": "2048", "--max-num-seqs": "256"}),
+    ("vllm", "", "l40s", {"--max-num-batched-tokens": "2048"}),
+    ("vllm", "0.15", "b200-sxm-180gb", {"--max-num-batched-tokens": "8192", "--gpu-memory-utilization": "0.9"}),
+    ("vllm", "0.33.0", "b200-sxm-180gb", {"--max-num-batched-tokens": "16384", "--gpu-memory-utilization": "0.92"}),
+    ("vllm", "", "tpu-v6e", {"--max-num-batched-tokens": "1024", "--max-num-seqs": "256"}),
+    ("sglang", "", "h200-sxm-141gb", {"--chunked-prefill-size": "8192"}),
+    ("sglang", "", "mi300x", {"--chunked-prefill-size": "16384"}),
+    ("sglang", "", "rtx-4090", {"--chunked-prefill-size": "2048"}),
+    ("tensorrt-llm", "", "h100-sxm-80gb", {"--max_num_tokens": "8192", "--max_batch_size": "2048"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tool", "version", "chip", "texts"), DEFAULTS)
+def test_defaults_are_those_of_the_version_and_the_chip(tool, version, chip, texts):
+    defaults = defaults_of(tool_of(tool), version, chip)
+    assert {name: defaults[name] for name in texts} == texts
+
+
+def values_of(text, name="run.sh", **keywords):
+    """Return short name → value of what a file states or leaves to its tool."""
+    return {short_name(path): value for path, value in read({name: text}, TOOLS, **keywords).values.items()}
+
+
+VLLM = "vllm serve deepseek-ai/DeepSeek-V3 "
+SGLANG = "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 "
+TRT = "trtllm-serve deepseek-ai/DeepSeek-V3 "
+
+LINES = [
+    # experts: whole over all ranks, or in width over all of them (FusedMoEParallelConfig.make)
+    (VLLM + "-tp 2 -dp 8 -ep", {"tp": 2, "dp": 8, "ep": 16, "all_to_all": 3}),
+    (VLLM + "-dp=8", {"tp": 1, "dp": 8, "ep": 1, "etp": 8}),
+    (VLLM + "--data_parallel_size 8 --enable-expert-parallel --all2all-backend deepep_high_throughput",
+     {"ep": 8, "all_to_all": 2}),
+    ("vllm serve meta-llama/Llama-3.1-8B -dp 8", {"dp": 8}),
+    (VLLM + "-tp 8 --enable-eplb --eplb-config.num_redundant_experts=32", {"redundant_experts": 32}),
+    # graphs: twice the sequences up to 512, none in eager mode, of decode alone none for prompts
+    (VLLM + "-tp 8 --max-num-seqs 64", {"most_sequences": 64, "graph_tokens": 128}),
+    (VLLM + "-tp 8 --enforce-eager", {"graph_tokens": 0}),
+    (VLLM + "-tp 8 -O0", {"graph_tokens": 0}),
+    (VLLM + "-tp 8 -O3", {"graph_tokens": 512}),
+    (VLLM + "-tp 8 -cc.cudagraph_mode FULL_DECODE_ONLY", {"graph_tokens": 0}),
+    (VLLM + """-tp 8 --compilation-config '{"cudagraph_capture_sizes": [1, 2, 4, 8], "level": 3}'""",
+     {"graph_tokens": 8}),
+    (VLLM + "-tp 8 --max-num-batched-tokens 16k --no-async-scheduling --disable-custom-all-reduce",
+     {"chunk": 16000, "host_overlap": 0, "own_message_bytes": 0}),
+    (VLLM + "-tp 8 --kv-cache-dtype fp8_e5m2 --no-enable-chunked-prefill", {"cache_bytes": 1, "mixed": 0}),
+    (VLLM + """-tp 8 -sc '{"method": "mtp", "num_speculative_tokens": 2}'""", {"drafts": 2}),
+    (VLLM + "-tp 8 --quantization awq", {"precision": 2, "weight_bytes": 0.53125}),
+    # attention apart on dp ranks of the tp ranks, which hold the experts once
+    (SGLANG + "--tp 8 --dp 8 --enable-dp-attention", {"tp": 1, "dp": 8, "ep": 1, "etp": 8, "chunk": 1024}),
+    (SGLANG + "--tp 8 --dp 4 --enable-dp-attention --ep 8",
+     {"tp": 2, "dp": 4, "ep": 8, "all_to_all": 3, "reserved_answer": 0.09}),
+    (SGLANG + "--tp 16 --moe-a2a-backend deepep", {"tp": 16, "ep": 16, "all_to_all": 2}),
+    (SGLANG + "--tp 4 --dp 2", {"tp": 4, "dp": 2, "mixed": 0, "reserved_answer": 0.3}),
+    (SGLANG + "--tp 8 --chunked-prefill-size -1", {"chunk": 16384, "whole_prompts": 1}),
+    (SGLANG + "--tp 8 --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 "
+     "--speculative-num-draft-tokens 4 --disable-overlap-schedule", {"drafts": 3, "host_overlap": 0}),
+    # all names of the ranks of experts; both kinds multiply to tp
+    (TRT + "--tp_size 8 --ep_size 4", {"tp": 8, "ep": 4, "whole_prompts": 1, "reserved_answer": 1}),
+    ("trtllm-bench --model deepseek-ai/DeepSeek-V3 throughput --tp 8 --ep 8 --enable_chunked_context true",
+     {"tp": 8, "ep": 8, "whole_prompts": 0}),
+    ("python3 -m dynamo.trtllm --model-path deepseek-ai/DeepSeek-V3 --tensor-parallel-size 8 --max-batch-size 64 "
+     """--override-engine-args '{"kv_cache_config": {"dtype": "fp8"}, "enable_attention_dp": true}'""",
+     {"tp": 1, "dp": 8, "ep": 1, "etp": 8, "most_sequences": 64, "cache_bytes": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "leaves"), LINES, ids=range(len(LINES)))
+def test_lines_of_engines(text, leaves):
+    values = values_of(text, system="h200")
+    assert {name: values[name] for name in leaves} == leaves
+
+
+def test_a_dense_model_has_no_ranks_of_experts():
+    values = values_of("vllm serve meta-llama/Llama-3.1-8B -dp 8", system="h200")
+    assert "ep" not in values and "etp" not in values
+    text = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 8 --dp 8 --enable-dp-attention"
+    reading = read({"run.sh": text}, TOOLS, system="h200")
+    assert not any(path.startswith("mapping.experts") for path in reading.values)
+    assert any("dense model" in note for note in reading.notes)
+
+
+def test_a_file_of_tensorrt_llm_counts_before_its_line():
+    text = (
+        "cat > c.yml <<EOF\nmax-num-tokens: 4096\nkv-cache-config:\n  free-gpu-memory-fraction: 0.8\n  dtype: fp8\n"
+        "moe_config:\n  load_balancer: {num_slots: 288}\n  backend: WIDEEP\nEOF\n"
+        "trtllm-serve deepseek-ai/DeepSeek-R1 --tp_size 8 --ep_size 8 --max_num_tokens 8192 --config c.yml"
+    )
+    reading = read({"run.sh": text}, TOOLS, system="b200")
+    values = {short_name(path): value for path, value in reading.values.items()}
+    assert values["chunk"] == 4096 and values["cache_bytes"] == 1 and values["redundant_experts"] == 32
+    assert reading.raw["--kv_cache_free_gpu_memory_fraction"] == "0.8"
+    assert {row.option: row.moves for row in reading.options}["moe_config.backend"] == "time"
+
+
+def test_defaults_are_told_apart():
+    reading = read({"run.sh": VLLM + "-tp 8"}, TOOLS, system="h200")
+    defaults = {row.option for row in reading.options if row.status == DEFAULT}
+    assert {
+        "--max-num-batched-tokens",
+        "--gpu-memory-utilization",
+    } <= defaults and "--tensor-parallel-size" not in defaults
+
+
+def test_the_static_share_of_sglang():
+    """On H100 with tp 8: 512 + 1.5 x 8192 + 2 x 512 + 1024 MiB of 81559 MiB (_handle_gpu_memory_settings of 0.5.5)."""
+    assert static_share({"--tp-size": "8"}, 81559 * 2.0**20) == pytest.approx((81559 - 14848) / 81559)
+    apart = {"--tp-size": "8", "--dp-size": "8", "--enable-dp-attention": ""}
+    assert static_share(apart, 143771 * 2.0**20) == pytest.approx((143771 - 14848 - 512 * 8 * 4.5) / 143771)
+
+
+FORMATS = [
+    ("nvidia/Llama-3.1-70B-Instruct-FP8", "fp8"), ("RedHatAI/Qwen3-32B-FP8-dynamic", "fp8"),
+    ("Qwen/Qwen2.5-72B-Instruct-AWQ", "w4a16"), ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4", "w4a16"),
+    ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int8", "w8a16"), ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16", "w4a16"),
+    ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w8a8", "int8"), ("nvidia/DeepSeek-R1-0528-NVFP4", "nvfp4"),
+    ("nvidia/DeepSeek-R1-FP4", "nvfp4"), ("openai/gpt-oss-120b", "mxfp4-experts"), ("amd/DeepSeek-R1-MXFP4", "mxfp4"),
+    ("deepseek-ai/DeepSeek-V3.1", "fp8"), ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "bf16"),
+    ("moonshotai/Kimi-K2-Thinking", "int4-experts"), ("moonshotai/Kimi-K2-Instruct", "fp8"),
+    ("meta-llama/Llama-3.1-8B-Instruct", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "form"), FORMATS)
+def test_formats_of_checkpoints_by_their_names(model, form):
+    assert model_format(model) == form
+
+
+def test_a_chip_without_a_format_widens_it():
+    assert format_leaves("nvfp4", "h100-sxm-80gb") == {"mapping.precision": 2.0, "mapping.serving.weight_bytes": 0.5625}
+    assert format_leaves("nvfp4", "b200-sxm-180gb") == {"mapping.precision": 11.0}
+
+
+CLIENTS = [
+    ("vllm bench serve --random-input-len 8192 --random-output-len 1024 --random-range-ratio 0.3 --max-concurrency 64",
+     {"prompt_tokens": 8192, "output_tokens": 1024, "load": 0, "concurrency": 64, "length_spread": 0.3 / 3**0.5}),
+    ("python3 benchmark_serving.py --dataset-name random --random-input-len 1000 --random-output-len 500 "
+     "--request-rate 4", {"load": 4, "request_rate": 4}),
+    ("vllm bench serve --random-input-len 1000 --random-output-len 500 --num-prompts 200", {"load": 3, "queue": 200}),
+    ("python3 -m sglang.bench_serving --random-input 1000 --random-output 1000 --max-concurrency 8 "
+     "--random-range-ratio 1.0", {"prompt_tokens": 1000, "concurrency": 8}),
+    # lengths from ratio x L to L: by default from 0
+    ("python3 -m sglang.bench_serving --random-input-len 1000 --random-output-len 400 --max-concurrency 8",
+     {"prompt_tokens": 500, "output_tokens": 200, "length_spread": 1 / 3**0.5}),
+    ("aiperf profile --isl 2000 --isl-stddev 200 --osl 300 --concurrency 32",
+     {"prompt_tokens": 2000, "output_tokens": 300, "length_spread": 0.1, "load": 0, "concurrency": 32}),
+    ("genai-perf profile --synthetic-input-tokens-mean 3000 --output-tokens-mean 150 --request-rate 2.5",
+     {"prompt_tokens": 3000, "output_tokens": 150, "load": 4, "request_rate": 2.5}),
+    ("guidellm benchmark --rate-type concurrent --rate 16 --data 'prompt_tokens=256,output_tokens=128'",
+     {"prompt_tokens": 256, "output_tokens": 128, "concurrency": 16}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "leaves"), CLIENTS, ids=range(len(CLIENTS)))
+def test_loads_of_clients(line, leaves):
+    values = values_of(f"{VLLM} -tp 8 &\nsleep 60\n{line} --model m --port 8000\n", system="h200")
+    assert {name: values[name] for name in leaves} == pytest.approx(leaves)
+    assert values["tp"] == 8
+
+
+def test_variables_that_name_a_load():
+    values = values_of(f"ISL=8192\nOSL=1024\nCONC=64\n{VLLM} -tp 8\nrun_client.sh\n", system="h200")
+    assert (values["prompt_tokens"], values["output_tokens"], values["concurrency"]) == (8192, 1024, 64)

@@ -1,0 +1,236 @@
+"""Engines in manifests, charts and tables of pools: which is read, on what, and as what."""
+
+from __future__ import annotations
+
+import pytest
+
+from dse.designs import short_name
+from dse.errors import InputError
+from dse.tools import TOOLS
+from dse.tools.reading import read
+
+SERVER = """
+      containers:
+      - name: server
+        image: vllm/vllm-openai:v0.10.1
+        envFrom: [{configMapRef: {name: settings}}]
+        args: ["--model", "$(MODEL)", "--tensor-parallel-size", "$(TP)", "--gpu-memory-utilization=0.95"]
+        resources: {limits: {nvidia.com/gpu: "8"}}
+"""
+
+DEPLOYMENT = f"""
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: settings}}
+data: {{TP: "8", MODEL: meta-llama/Llama-3.1-405B-Instruct-FP8}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: server}}
+spec:
+  replicas: 2
+  template:
+    spec:
+      nodeSelector: {{cloud.google.com/gke-accelerator: nvidia-h100-80gb}}{SERVER}"""
+
+GROUP = """
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: server}
+spec:
+  leaderWorkerTemplate:
+    size: 2
+    leaderTemplate:
+      spec:
+        containers:
+        - name: leader
+          command: [sh, -c, "start_ray.sh leader; vllm serve m/Llama-3.1-405B -tp 8 --pipeline_parallel_size 2"]
+          resources: {limits: {nvidia.com/gpu: "8"}}
+    workerTemplate:
+      spec:
+        containers: [{name: worker, command: [sh, -c, start_ray.sh worker], image: vllm/vllm-openai:v0.9.1}]
+"""
+
+GRAPH = """
+apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeployment
+metadata: {name: pools}
+spec:
+  services:
+    Frontend: {componentType: frontend, extraPodSpec: {mainContainer: {image: x/sglang-runtime:1}}}
+    decode:
+      subComponentType: decode
+      resources: {limits: {gpu: "8"}}
+      multinode: {nodeCount: 2}
+      extraPodSpec:
+        mainContainer:
+          command: [python3, -m, dynamo.sglang]
+          args: [--model-path, deepseek-ai/DeepSeek-R1, --tp, "16", --dp, "16", --enable-dp-attention,
+                 --moe-a2a-backend, deepep, --disaggregation-mode, decode]
+    prefill:
+      subComponentType: prefill
+      resources: {limits: {gpu: "8"}}
+      extraPodSpec:
+        mainContainer:
+          command: [python3, -m, dynamo.sglang]
+          args: [--model-path, deepseek-ai/DeepSeek-R1, --tp, "8", --disaggregation-mode, prefill]
+"""
+
+FILES = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: engines}
+data:
+  prefill.yaml: |
+    tensor_parallel_size: 2
+    max_num_tokens: 9000
+  decode.yaml: |
+    tensor_parallel_size: 8
+    moe_expert_parallel_size: 8
+    enable_attention_dp: true
+    kv_cache_config: {dtype: fp8}
+---
+apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeployment
+metadata: {name: pools}
+spec:
+  services:
+    PrefillWorker:
+      extraPodSpec:
+        mainContainer:
+          args: ["python3 -m dynamo.trtllm --model-path nvidia/DeepSeek-R1-NVFP4 --extra-engine-args /c/prefill.yaml"]
+          volumeMounts: [{name: c, mountPath: /c}]
+        volumes: [{name: c, configMap: {name: engines}}]
+    DecodeWorker:
+      extraPodSpec:
+        mainContainer:
+          args: ["python3 -m dynamo.trtllm --model-path nvidia/DeepSeek-R1-NVFP4 --extra-engine-args /c/decode.yaml"]
+          volumeMounts: [{name: c, mountPath: /c}]
+        volumes: [{name: c, configMap: {name: engines}}]
+"""
+
+STACK = """
+servingEngineSpec:
+  modelSpec:
+  - name: llama
+    repository: vllm/vllm-openai
+    tag: v0.9.2
+    modelURL: meta-llama/Llama-3.1-70B-Instruct
+    requestGPU: 4
+    vllmConfig: {enableChunkedPrefill: false, tensorParallelSize: 4, extraArgs: ["--max-num-seqs=128"]}
+    nodeSelectorTerms: [{matchExpressions: [{key: product, values: [NVIDIA-A100-SXM4-80GB]}]}]
+"""
+
+CHART = """
+modelArtifacts: {uri: "hf://deepseek-ai/DeepSeek-R1-0528", name: deepseek-ai/DeepSeek-R1-0528}
+decode:
+  parallelism: {tensor: 1, data: 16, dataLocal: 8}
+  containers:
+  - name: vllm
+    command: [/bin/bash, -c]
+    args: ["exec vllm serve deepseek-ai/DeepSeek-R1-0528 --enable-expert-parallel --all2all-backend deepep_low_latency"]
+    resources: {limits: {nvidia.com/gpu: "8"}}
+prefill: {create: false}
+"""
+
+SERVICE = """
+apiVersion: serving.kserve.io/v1alpha1
+kind: LLMInferenceService
+metadata: {name: qwen}
+spec:
+  model: {uri: "hf://Qwen/Qwen3-235B-A22B-FP8", name: qwen}
+  parallelism: {tensor: 1, data: 8, dataLocal: 8, expert: true}
+  template:
+    containers: [{name: main, env: [{name: VLLM_ADDITIONAL_ARGS, value: "--max-num-seqs 512"}]}]
+"""
+
+PREDICTOR = """
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: llama}
+spec:
+  predictor:
+    model:
+      modelFormat: {name: huggingface}
+      args: ["--model_name=llama3", "--tensor-parallel-size=2"]
+      storageUri: hf://meta-llama/Llama-3.1-8B-Instruct
+      resources: {limits: {nvidia.com/gpu: "2"}}
+"""
+
+COMPOSE = """
+services:
+  server:
+    image: vllm/vllm-openai:v0.11.0
+    command: --model Qwen/Qwen3-32B-AWQ --tensor-parallel-size ${TP:-2} --enforce-eager
+    deploy: {resources: {reservations: {devices: [{driver: nvidia, count: 2, capabilities: [gpu]}]}}}
+  page: {image: open-webui}
+"""
+
+RAY = """
+applications:
+- name: app
+  args:
+    llm_configs:
+    - model_loading_config: {model_id: qwen, model_source: Qwen/Qwen2.5-72B-Instruct}
+      accelerator_type: H100
+      engine_kwargs: {tensor_parallel_size: 8, max_num_batched_tokens: 4096, enable_chunked_prefill: true}
+"""
+
+POOLS = """
+model: {path: deepseek-ai/DeepSeek-R1, container: lmsysorg/sglang:v0.5.5}
+resources: {gpu_type: gb200, prefill_nodes: 2, prefill_workers: 1, decode_nodes: 8, decode_workers: 1, gpus_per_node: 4}
+backend:
+  sglang_config:
+    prefill: {model-path: deepseek-ai/DeepSeek-R1, tensor-parallel-size: 8}
+    decode: {model-path: deepseek-ai/DeepSeek-R1, tensor-parallel-size: 32, data-parallel-size: 32,
+             enable-dp-attention: true, moe-a2a-backend: deepep}
+"""
+
+#: Name → (text, role, tool, version, devices, chip, leaves).
+RIGHT = {
+    "deployment": (DEPLOYMENT, "", "vllm", "0.10.1", 8, "h100-sxm-80gb",
+                   {"tp": 8, "memory_share": 0.95, "precision": 4, "chunk": 8192}),
+    "group": (GROUP, "", "vllm", "", 16, None, {"tp": 8, "pp": 2}),
+    "graph": (GRAPH, "decode", "sglang", "", 16, None, {"tp": 1, "dp": 16, "ep": 16, "all_to_all": 2}),
+    "graph, prefill": (GRAPH, "prefill", "sglang", "", 8, None, {"tp": 8, "dp": 1}),
+    "files": (FILES, "decode", "tensorrt-llm", "", None, None,
+              {"tp": 1, "dp": 8, "ep": 8, "cache_bytes": 1, "precision": 11, "chunk": 8192}),
+    "files, prefill": (FILES, "prefill", "tensorrt-llm", "", None, None, {"tp": 2, "chunk": 9000}),
+    "stack": (STACK, "", "vllm", "0.9.2", 4, "a100-sxm-80gb",
+              {"tp": 4, "mixed": 0, "most_sequences": 128, "chunk": 2048}),
+    "chart": (CHART, "", "vllm", "", 16, None, {"tp": 1, "dp": 16, "ep": 16, "all_to_all": 0}),
+    "service": (SERVICE, "", "vllm", "", None, None, {"dp": 8, "ep": 8, "most_sequences": 512, "all_to_all": 3}),
+    "predictor": (PREDICTOR, "", "vllm", "", 2, None, {"tp": 2}),
+    "compose": (COMPOSE, "", "vllm", "0.11.0", 2, None, {"tp": 2, "weight_bytes": 0.53125, "graph_tokens": 0}),
+    "ray": (RAY, "", "vllm", "", None, "h100-sxm-80gb", {"tp": 8, "chunk": 4096, "mixed": 1}),
+    "pools": (POOLS, "decode", "sglang", "0.5.5", 32, "gb200-nvl72", {"tp": 1, "dp": 32, "ep": 32, "chunk": 512}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_an_engine_of_a_manifest(name):
+    text, role, tool, version, devices, chip, leaves = RIGHT[name]
+    reading = read({"manifest.yaml": text}, TOOLS, role=role)
+    values = {short_name(path): value for path, value in reading.values.items()}
+    assert reading.tool.name == tool and reading.workload
+    assert version in ("", reading.version)
+    assert devices in (None, reading.devices.total)
+    assert chip in (None, reading.chip and reading.chip.name)
+    assert {leaf: values[leaf] for leaf in leaves} == leaves
+
+
+@pytest.mark.parametrize("text", [GRAPH, FILES, POOLS])
+def test_two_pools_want_a_role(text):
+    with pytest.raises(InputError, match=r"two pools of engines: prefill and decode.*--role"):
+        read({"manifest.yaml": text}, TOOLS)
+
+
+def test_a_role_that_is_not_there_is_refused():
+    with pytest.raises(InputError, match="--role"):
+        read({"manifest.yaml": GRAPH.replace("prefill", "other")}, TOOLS, role="prefill")
+
+
+def test_several_engines_without_roles_are_noted():
+    model = STACK[STACK.index("  - name") :]
+    reading = read({"values.yaml": STACK + model.replace("Size: 4", "Size: 8").lstrip("\n")}, TOOLS)
+    assert "the first is read" in reading.notes[0] and reading.values["mapping.tp"] == 4
