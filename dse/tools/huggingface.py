@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from dse.tools import deepspeed
@@ -490,9 +490,10 @@ def _renamed(tool: str, rule: OptionRule) -> OptionRule:
     return CompositeOption(rule.paths, write, lambda options: rule.read(_Renamed(options, sections)), writes_default)
 
 
-def _inherited(tool: str, path: str) -> OptionRule:
-    """Return the Trainer's rule of a leaf with the names of another tool's options."""
-    return _renamed(tool, next(rule for rule in TRANSFORMERS.rules if rule.paths[0] == path))
+def _inherited(tool: str, row: Mapping[str, Sequence[str]]) -> list[OptionRule]:
+    """Return the Trainer's rules of the leaves of a row with the names of another tool's options."""
+    rules = {rule.paths[0]: rule for rule in TRANSFORMERS.rules}
+    return [_renamed(tool, rules[path]) for path in row["inherit"]]
 
 
 def _trainer(name: str, code: Mapping[str, OptionRule] = types.MappingProxyType({})) -> Tool:
