@@ -27,6 +27,7 @@ from dse.equations import ScalarFunction
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.tools import files, measuring, reading
 from dse.tools.deepspeed import DEEPSPEED
+from dse.tools.huggingface import ACCELERATE, AXOLOTL, LLAMA_FACTORY, TRANSFORMERS, TRL
 from dse.tools.maxtext import MAXTEXT
 from dse.tools.measuring import benchmark_lines, router
 from dse.tools.megatron import MEGATRON_LM
@@ -72,6 +73,11 @@ TOOLS = {
         DEEPSPEED,
         TORCHTITAN,
         MAXTEXT,
+        TRANSFORMERS,
+        TRL,
+        ACCELERATE,
+        AXOLOTL,
+        LLAMA_FACTORY,
         VLLM,
         SGLANG,
         TENSORRT_LLM,
@@ -146,6 +152,10 @@ def launch(
         tool_names = ", ".join(name for name, other in TOOLS.items() if other.study == study.name)
         raise InputError(
             "--for", f"{tool}, a tool of {target.study}", f"one of {study.name}: {tool_names}", "choose one"
+        )
+    if target.reads_only:
+        raise InputError(
+            "--for", f"{tool}, which is read, not written", "the tool of the program", "--for transformers"
         )
     values = _leaf_values(design)
     lookup = _lookup(design, values, workload, system)
@@ -353,13 +363,25 @@ class ArgumentValues(NamedTuple):
     defaults: Mapping[str, float] = types.MappingProxyType({})  #: short name → value by default of the tool
 
 
-def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> ArgumentValues:
+def read_arguments(
+    tool: str,
+    arguments: str | Sequence[str],
+    within: Design | None = None,
+    workload: str = "",
+    system: str = "",
+    n_devices: int | None = None,
+    role: str = "",
+) -> ArgumentValues:
     """Return the values that the arguments of a tool state, as :func:`settings` does, with its unread options.
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
         arguments: a command line, or its words; or the text of a configuration or a manifest.
         within: as of :func:`settings`.
+        workload: name of the model in the catalogue; "" if unknown.
+        system: name of the system or accelerator; "" if unknown.
+        n_devices: number of devices; None if unknown.
+        role: of a pool of an engine; "" for one that does both.
 
     Returns:
         Values by short name, options of other tools with names here, options that need a design, remarks, and options
@@ -374,7 +396,7 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
     """
     text = arguments if isinstance(arguments, str) else shlex.join(arguments)
     tool_of(tool)
-    read = reading.read({"arguments": text}, TOOLS, tool, has_model=True)
+    read = reading.read({"arguments": text}, TOOLS, tool, workload, system, n_devices, role, has_model=not workload)
     stated = {path: value for path, value in (read.shape | read.values).items() if path in read.stated}
     if within is not None:
         stated |= read.shares(design_lookup(within))

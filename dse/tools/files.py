@@ -75,7 +75,7 @@ def _file(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str
     """Return the tool's own configuration (TOML, JSON or YAML), for engines by option without leading dashes."""
     if tool.name == "torchtitan":
         return tomlkit.dumps(nested_tables(pairs)).rstrip("\n")
-    if tool.name == "deepspeed":
+    if tool.name in ("deepspeed", *_YAML_LINES):
         return tool.show(leaf, pairs)
     return _yaml(nested_tables([*table(tool.name).get("file", {}).items(), *pairs]))
 
@@ -221,7 +221,11 @@ def _llm_d(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> st
 
 _Writer = Callable[[Tool, Lookup, Pairs, str, str], str]
 
+#: Tools whose line is a file of YAML.
+_YAML_LINES = ("transformers", "trl", "axolotl", "llama-factory")
+
 _FILE_TOOLS = (
+    *_YAML_LINES,
     "megatron-bridge",
     "nemo",
     "nemo-run",

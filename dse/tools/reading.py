@@ -202,6 +202,8 @@ def read(
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
     readings, stated_paths = _option_readings(chosen, merged, stated, defaults, values, places)
+    unstated = read_options(chosen, _merged(chosen, defaults, {}) | pseudo, where, strict=False)
+    stated_paths |= {path for path, value in values.items() if unstated.get(path) != value}
     if not any(reading.leaves for reading in readings if reading.status == STATED) and not slug:
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
@@ -594,8 +596,8 @@ def _option_readings(
         leaves = {path: values[path] for path in sorted(paths)}
         shares = any(isinstance(rule, ByteDependentOption) and rule.name == name for rule in tool.rules)
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
-        moves = "" if paths or shares else identity or effect_of(tool, name)
-        reads = not moves and any(name in names for names in _cached_names(tool).values())  # as it would be without it
+        reads = any(name in names for names in _cached_names(tool).values())  # even if the leaf is what it would be
+        moves = "" if paths or shares else identity or ("" if reads else effect_of(tool, name))
         status = STATED if paths or shares or identity or reads else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
     for name, text in defaults.items():
