@@ -25,8 +25,11 @@ from dse.doors import Study
 from dse.equations import ScalarFunction
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.tools import documents, files, measuring, reading
+from dse.tools.deepspeed import DEEPSPEED
+from dse.tools.maxtext import MAXTEXT
 from dse.tools.measuring import benchmark_lines, router
-from dse.tools.megatron import MEGATRON_BRIDGE, MEGATRON_LM, NEMO, SHARD_OPTIONS
+from dse.tools.megatron import MEGATRON_LM
+from dse.tools.megatron_memory import SHARD_OPTIONS
 from dse.tools.options import (
     ALL_WEIGHTS,
     CACHE_TOKENS,
@@ -46,18 +49,32 @@ from dse.tools.options import (
     Tool,
 )
 from dse.tools.reading import OptionReading, Reading
+from dse.tools.recipes import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, NEMO, NEMO_RL, NEMO_RUN, PRIMUS
 from dse.tools.rows import options_of
 from dse.tools.sglang import SGLANG
 from dse.tools.tensorrt_llm import TENSORRT_LLM
 from dse.tools.torchtitan import TORCHTITAN
-from dse.tools.trainers import DEEPSPEED, MAXTEXT
 from dse.tools.vllm import VLLM
 from dse.tools.words import split
 from dse.types import Design, Engine, Requests, Scalar, Serving
 
 TOOLS = {
     tool.name: tool
-    for tool in (MEGATRON_LM, MEGATRON_BRIDGE, NEMO, DEEPSPEED, TORCHTITAN, MAXTEXT, VLLM, SGLANG, TENSORRT_LLM)
+    for tool in (
+        MEGATRON_LM,
+        MEGATRON_BRIDGE,
+        NEMO,
+        NEMO_RUN,
+        NEMO_RL,
+        PRIMUS,
+        MEGATRON_DEEPSPEED,
+        DEEPSPEED,
+        TORCHTITAN,
+        MAXTEXT,
+        VLLM,
+        SGLANG,
+        TENSORRT_LLM,
+    )
 }
 
 #: Leaves that a line should state: the mapping, and formats of stored and sent tensors.

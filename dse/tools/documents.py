@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from dse.errors import InputError
 from dse.io import install_extra
-from dse.tools.megatron import SHARD_SWITCHES
+from dse.tools.megatron_memory import SHARD_SWITCHES
 from dse.tools.options import Tool
+from dse.tools.rows import table
 from dse.tools.words import split
 
 #: First line of a YAML mapping, and of a table of TOML.
@@ -25,8 +26,8 @@ _DEFAULT = re.compile(r"^\$\{\w+:-?([^}]*)\}$")
 MAX_VALUES = 20_000
 
 #: Attributes of Megatron-LM's arguments whose names differ from those of their options.
-RENAMED = {"fp8": "--fp8-format", "fp4": "--fp4-format"}
-NEGATED = {"add_bias_linear": "--disable-bias-linear"}
+RENAMED: dict[str, str] = table("megatron-lm")["attributes"]
+NEGATED: dict[str, str] = table("megatron-lm")["negated"]
 
 
 class Container(NamedTuple):

@@ -16,7 +16,7 @@ import tomlkit
 from dse.errors import InputError
 from dse.tools.documents import NEGATED, RENAMED, yaml_module
 from dse.tools.engines import has_attention_dp, replica_devices
-from dse.tools.megatron import with_switches
+from dse.tools.megatron_memory import with_switches
 from dse.tools.options import Lookup, Pairs, Tool, degrees, hosts, number
 from dse.tools.rows import nested_tables, parsed_value, table
 
@@ -77,7 +77,7 @@ def _file(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str
         return tomlkit.dumps(nested_tables(pairs)).rstrip("\n")
     if tool.name == "deepspeed":
         return tool.show(leaf, pairs)
-    return _yaml(nested_tables(pairs))
+    return _yaml(nested_tables([*table(tool.name).get("file", {}).items(), *pairs]))
 
 
 def _filled(node: Any, values: _Nested) -> Any:
@@ -220,7 +220,18 @@ def _llm_d(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> st
 
 _Writer = Callable[[Tool, Lookup, Pairs, str, str], str]
 
-_FILE_TOOLS = ("megatron-bridge", "nemo", "deepspeed", "torchtitan", "maxtext", "vllm", "sglang")
+_FILE_TOOLS = (
+    "megatron-bridge",
+    "nemo",
+    "nemo-run",
+    "nemo-rl",
+    "primus",
+    "deepspeed",
+    "torchtitan",
+    "maxtext",
+    "vllm",
+    "sglang",
+)
 
 #: Form of a file → its tools, and what writes it.
 FORMS: dict[str, tuple[tuple[str, ...], _Writer]] = {

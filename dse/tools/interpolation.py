@@ -17,8 +17,8 @@ from dse.tools.shell import whole_number
 #: An innermost reference.
 _REFERENCE = re.compile(r"\$\{([^${}]*)\}|\$\((\w+)\)")
 
-#: Maximum number of replacements within one value, of its characters, and of references behind one another.
-_MAX_STEPS, _MAX_CHARACTERS, _MAX_DEPTH = 60, 10_000, 8
+#: Maximum number of replacements within a document, of characters of a value, and of references behind one another.
+_MAX_STEPS, _MAX_CHARACTERS, _MAX_CHAIN = 5_000, 10_000, 8
 
 #: Function of a configuration → its value of numbers; those of OmegaConf's users that tools register.
 _FUNCTIONS: dict[str, Callable[[list[float]], float]] = {
@@ -48,72 +48,91 @@ def resolved(document: Any, variables: Mapping[str, str]) -> Any:
     >>> resolved({"a": {"n": 4, "m": "${multiply:2, ${.n}}"}, "b": "${a.m}"}, {})
     {'a': {'n': 4, 'm': 8}, 'b': 8}
     """
+    resolver = _Resolver(document, variables)
 
-    def value_at(node: Any, path: tuple[str | int, ...]) -> Any:
+    def value_at(node: Any, path: _Path) -> Any:
         if isinstance(node, dict):
             return {key: value_at(inner, (*path, key)) for key, inner in node.items()}
         if isinstance(node, list):
             return [value_at(inner, (*path, i)) for i, inner in enumerate(node)]
-        return _replaced(node, path, document, variables, 0) if isinstance(node, str) and "$" in node else node
+        return resolver.replaced(node, path, ()) if isinstance(node, str) and "$" in node else node
 
     return value_at(document, ())
 
 
-def _replaced(text: str, path: tuple[str | int, ...], document: Any, variables: Mapping[str, str], depth: int) -> Any:
-    """Return a text with references replaced, a value of its type where it is one reference alone."""
-    position = 0
-    for _ in range(_MAX_STEPS):
-        match = _REFERENCE.search(text, position)
-        if match is None or len(text) > _MAX_CHARACTERS:
-            return text
-        value = variables.get(match[2]) if match[2] else _referenced(match[1], path, document, variables, depth)
-        if value is None or isinstance(value, dict | list):
-            position = match.end()
-        elif match[0] == text and not isinstance(value, str):
-            return value
+_Path = tuple[str | int, ...]
+
+
+class _Resolver:
+    """Replaces the references of a document."""
+
+    def __init__(self, document: Any, variables: Mapping[str, str]) -> None:
+        self.document, self.variables, self.steps = document, variables, 0
+
+    def replaced(self, text: str, path: _Path, chain: tuple[_Path, ...]) -> Any:
+        """Return a text with references replaced, a value of its type where it is one reference alone.
+
+        Args:
+            text: the value.
+            path: its place in the document.
+            chain: places whose values refer to it.
+        """
+        position = 0
+        while (match := _REFERENCE.search(text, position)) and len(text) <= _MAX_CHARACTERS:
+            self.steps += 1
+            if self.steps > _MAX_STEPS:
+                return text
+            value = self.variables.get(match[2]) if match[2] else self.referenced(match[1], path, chain)
+            if value is None or isinstance(value, dict | list):
+                position = match.end()
+            elif match[0] == text and not isinstance(value, str):
+                return value
+            else:
+                text = text[: match.start()] + _text(value) + text[match.end() :]
+                is_open = isinstance(value, str) and "$" in value
+                position = match.start() + len(value) if is_open else 0  # an outer reference may be explained now
+        return text
+
+    def referenced(self, inner: str, path: _Path, chain: tuple[_Path, ...]) -> Any:
+        """Return the value of the text within ``${…}``, None for one that the file does not explain."""
+        name, colon, rest = inner.partition(":")
+        name = name.strip()
+        if colon:
+            if name in _FUNCTIONS:
+                return _computed(name, rest)
+            if name in ("oc.env", "env", "oc.decode"):
+                variable, comma, default = rest.partition(",")
+                return self.variables.get(variable.strip(), _number(default) if comma else None)
+            is_name = re.fullmatch(r"\w+", name)
+            return (self.variables.get(name) or _number(rest.lstrip("-="))) if is_name else None
+        if (number := whole_number(name)) is not None:
+            return number
+        if name in self.variables:
+            return self.variables[name]
+        dots = len(name) - len(name.lstrip("."))
+        place: _Path = (*(path[: len(path) - dots] if dots else ()), *filter(None, name.split(".")))
+        node = _value_at(self.document, place)
+        if not isinstance(node, str) or "$" not in node:
+            return node
+        is_circle = place == path or place in chain or len(chain) >= _MAX_CHAIN
+        return None if is_circle else self.replaced(node, place, (*chain, path))
+
+
+def _value_at(node: Any, place: _Path) -> Any:
+    """Return the value at a place of a document, None where there is none."""
+    for key in place:
+        if isinstance(node, list) and str(key).isdigit() and int(key) < len(node):
+            node = node[int(key)]
+        elif isinstance(node, dict) and key in node:
+            node = node[key]
         else:
-            text = text[: match.start()] + _text(value) + text[match.end() :]
-            position = 0  # an outer reference may be explained now
-    return text
+            return None
+    return node
 
 
 def _text(value: Any) -> str:
     """Return a value as it stands in a configuration."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _referenced(
-    inner: str, path: tuple[str | int, ...], document: Any, variables: Mapping[str, str], depth: int
-) -> Any:
-    """Return the value of the text within ``${…}``, None for one that the file does not explain."""
-    name, colon, rest = inner.partition(":")
-    name = name.strip()
-    if colon:
-        if name in _FUNCTIONS:
-            return _computed(name, rest)
-        if name in ("oc.env", "env", "oc.decode"):
-            variable, comma, default = rest.partition(",")
-            return variables.get(variable.strip(), _number(default) if comma else None)
-        if re.fullmatch(r"\w+", name):
-            return variables.get(name) or _number(rest.lstrip("-="))
-        return None
-    if expression := whole_number(name):
-        return expression
-    if name in variables:
-        return variables[name]
-    dots = len(name) - len(name.lstrip("."))
-    keys: list[str | int] = [*(path[: len(path) - dots] if dots else ()), *filter(None, name.split("."))]
-    node = document
-    for key in keys:
-        if isinstance(node, list) and str(key).isdigit() and int(key) < len(node):
-            node = node[int(key)]
-        elif isinstance(node, dict) and (key in node):
-            node = node[key]
-        else:
-            return None
-    if isinstance(node, str) and "$" in node and depth < _MAX_DEPTH:
-        return _replaced(node, tuple(keys), document, variables, depth + 1)
-    return node
 
 
 def _computed(name: str, rest: str) -> float | None:

@@ -26,6 +26,18 @@ Condition = Callable[[Lookup], bool]
 WORLD_SIZE, CHIP, N_LAYERS, N_EXPERTS, NODES = "@world_size", "@chip", "@n_layers", "@n_experts", "@nodes"
 
 
+def unwritten(leaf: Lookup) -> None:
+    """Return None, for the rule of an option that is read alone."""
+
+
+def is_dense(options: Mapping[str, str]) -> bool:
+    """True for a model without experts: of the catalogue, or by the options of Megatron-LM that state its layers."""
+    n_experts = options.get(N_EXPERTS, options.get("--num-experts"))
+    if n_experts is not None:
+        return not is_on({N_EXPERTS: n_experts}, N_EXPERTS)
+    return "--num-layers" in options
+
+
 class OptionRule(Protocol):
     """Rule between some leaves of a design and options of a tool."""
 
@@ -47,6 +59,7 @@ class CaseOption:
     leaves: tuple[str, ...]
     also: tuple[str, ...] = ()
     absent: float | None = None
+    mixture: bool = False  #: whether it is not read for a dense model
     when: Condition = lambda leaf: True
     cases: tuple[tuple[Condition, Callable[[Lookup], Pairs] | None], ...] = ()
     writes: bool = True
@@ -108,7 +121,9 @@ class NumberOption(CaseOption):
         """Return path → value in SI units; ValueError for a text that is no number."""
         names: tuple[str, ...] = (self.option, *self.names) if self.reads else ()
         if self.needs_switch:
-            names = names[:1] if self.switch in options else names[1:]
+            names = names[:1] if is_on(options, self.switch) else names[1:]
+        if self.mixture and is_dense(options):
+            return {}
         text = next((options[name] for name in names if name in options), None)
         if self.key and text is not None:
             match = re.search(rf'"{self.key}":\s*([^\s,}}]+)', text) if "{" in text else re.match("(.+)", text)
@@ -139,9 +154,10 @@ class SwitchOption(CaseOption):
 
         Off says nothing in a row that is only read: the stack has the leaf's value.
         """
-        last_name = next((name for name in reversed(list(options)) if name in (self.switch, self.opposite)), "")
-        if not last_name:
+        names = [name for name in (self.switch, self.opposite) if name and name in options]
+        if not names or (self.mixture and is_dense(options)):
             return {}
+        last_name = names[0] if len(names) == 1 else next(name for name in reversed(list(options)) if name in names)
         is_as_switched = is_on(options, last_name) is (last_name == self.switch)
         return {self.path: self.on if is_as_switched else self.off} if is_as_switched or self.writes else {}
 
@@ -163,6 +179,8 @@ class ChoiceOption(CaseOption):
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
         """Return path → value of the most options that are all present, empty for none."""
+        if self.mixture and is_dense(options):
+            return {}
         matching = [(codes, pairs) for codes, pairs in self.values if all(options.get(n) == text for n, text in pairs)]
         matching += [
             (codes, pairs)
@@ -295,6 +313,8 @@ class Tool:
     notes: tuple[Callable[[Lookup], str], ...] = ()  #: notes on a written line; "" for none
     value_comments: tuple[Callable[[Lookup], str], ...] = ()  #: comments on values of a written line
     remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
+    #: options → what the model lacks without which a prediction would be of another run; "" for nothing
+    limits: tuple[Callable[[Mapping[str, str]], str], ...] = ()
     entries: tuple[str, ...] = ()  #: of an additional YAML file
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: what its notes say
     #: role of a pool → its options
@@ -307,9 +327,11 @@ class Tool:
     inline_options: tuple[str, ...] = ()  #: options whose text is JSON of further ones
     off_options: tuple[str, ...] = ()  #: switches that are read when they are off
     model_options: tuple[Any, ...] = ()  #: options that name the model; a list of those that do together
+    models: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: its name of a model → that of the catalogue
     chip_options: tuple[str, ...] = ()  #: options that name the chip
     #: ``nodes``, ``per_node``, ``total`` → options that state them
     device_options: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    auto_is_open: bool = False  #: whether ``auto`` is filled in by the program that calls it, not by its default
     stack_tool: str = ""  #: tool of dse's stacks whose figures its runs have, by default its own name
 
 
@@ -377,9 +399,13 @@ def number_of(text: str) -> float:
     return float(text[:-1]) * factor if factor else float(text)
 
 
-def is_on(options: Mapping[str, str], name: str) -> bool:
-    """True for a switch among options whose text does not turn it off."""
-    return options.get(name, "false").strip().lower() not in ("false", "0", "no", "off")
+def is_on(options: Mapping[str, str], *names: str) -> bool:
+    """True where one of these switches is among the options, and its text does not turn it off."""
+    return any(options.get(name, "false").strip().lower() not in _OFF_WORDS for name in names)
+
+
+#: Texts that turn a switch off.
+_OFF_WORDS = ("false", "0", "no", "off", "none", "null")
 
 
 #: Accelerators per host of a system of the catalogue whose scale-up network joins several hosts.

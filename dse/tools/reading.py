@@ -86,6 +86,7 @@ class Reading:
     raw: dict[str, str]  #: option → text, as the rules read them
     design_dependent: tuple[str, ...] = ()  #: options whose values need the bytes of a design
     notes: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()  #: what the model lacks without which a prediction would be of another run
 
     @property
     def settings(self) -> dict[str, float]:
@@ -110,7 +111,7 @@ class Reading:
     @property
     def missing(self) -> list[str]:
         """What a reader has to add before the design can be evaluated."""
-        texts = []
+        texts = list(self.limits)
         if self.workload is None and not self.fields[0]:
             named = f" ({self.model_text} is not in the catalogue)" if self.model_text else ""
             texts.append(f"name the model{named}: -w NAME, or give its config.json too")
@@ -189,14 +190,15 @@ def read(
     files = everything._replace(parts=[part for part in everything.parts if not is_client(part.words)])
     where = ", ".join(texts)
     chosen = tools[tool] if tool else _recognised(files, tools, where)
-    stated, places, notes = _stated_options(files, chosen, role, where)
+    stated, places, notes, open_names = _stated_options(files, chosen, role, where)
     launched = recognition.devices_of(files, stated, chosen.device_options)
     chip = _chip(files, stated, chosen, system, texts)
     devices = _with_slices(files, stated, launched, chip, n_devices)
     model_text, slug = ("", None) if has_model else _model(files, stated, chosen, workload, texts)
     version = recognition.version_of(chosen.name, files.text)
     pseudo = _pseudo_options(chip, devices, slug, system)
-    defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""))
+    defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""), stated)
+    defaults = {name: text for name, text in defaults.items() if name not in open_names}
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
     readings, stated_paths = _option_readings(chosen, merged, stated, defaults, values, places)
@@ -234,6 +236,7 @@ def read(
         merged,
         tuple(shares),
         (*files.notes, *notes, *filter(None, (remark(merged) for remark in chosen.remarks))),
+        tuple(filter(None, (limit(merged) for limit in chosen.limits))),
     )
 
 
@@ -249,7 +252,7 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
     scores = recognition.scores(files, names)
     order = sorted((name for name in scores if name in tools), key=lambda name: -scores[name])
     if order and scores[order[0]] >= _LEAST_SCORE:
-        return tools[order[0]]
+        return tools[recognition.framework_of(files, order[0])]
     strange = recognition.strange_programs(files)
     seen = [*strange, *_seen(files)]
     resembling = ", ".join(order[:3]) or "none"
@@ -337,8 +340,11 @@ def _looked_up(rule: CompositeOption) -> set[str]:
 
 def _stated_options(
     files: Sources, tool: Tool, role: str, where: str
-) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Return (option → text, option → file, notes) of what files state: of tables, then of the tool's commands."""
+) -> tuple[dict[str, str], dict[str, str], list[str], frozenset[str]]:
+    """Return what files state, of tables, then of the tool's commands: (option → text, option → file, notes, open).
+
+    Open are options that another program fills in.
+    """
     options, places, notes = dict[str, str](), dict[str, str](), list[str]()
     names = option_names(tool)
     for part in files.parts:
@@ -363,7 +369,8 @@ def _stated_options(
     if len(options) > _MOST_OPTIONS:
         allowed = f"at most {_MOST_OPTIONS}"
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
-    return _without_nothing(options, tool, files, notes), places, notes
+    open_names = {name for name, text in options.items() if text.lower() == "auto"} if tool.auto_is_open else set()
+    return _without_nothing(options, tool, files, notes), places, notes, frozenset(open_names)
 
 
 def _inline_options(stated: Mapping[str, str], tool: Tool, names: frozenset[str]) -> dict[str, str]:
@@ -588,7 +595,8 @@ def _option_readings(
         shares = any(isinstance(rule, ByteDependentOption) and rule.name == name for rule in tool.rules)
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
         moves = "" if paths or shares else identity or effect_of(tool, name)
-        status = STATED if paths or shares or identity else NOT_MODELLED if moves else UNKNOWN
+        reads = not moves and any(name in names for names in _cached_names(tool).values())  # as it would be without it
+        status = STATED if paths or shares or identity or reads else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
     for name, text in defaults.items():
         if name in stated:
@@ -663,6 +671,8 @@ def _model(
     candidates += [*by_variable, *texts]
     named = [text for text in candidates if text and not text.startswith("-") and " " not in text.strip()]
     for text in named:
+        if text.lower() in tool.models:  # "" for a model that the catalogue lacks
+            return text, tool.models[text.lower()] or None
         if slug := recognition.model_of(text):
             return text, slug
     return (named[0] if named and named[0] not in texts else ""), None
@@ -746,7 +756,7 @@ def _with_slices(
         words = [word for part in files.parts for word in part.words]
         texts = (*(text for word in words for text in word.split("=")), *files.variables.values(), *stated.values())
         if chips := next(filter(None, map(recognition.slice_devices, texts)), None):
-            slices = re.search(r"--num[-_]slices[= ](\d+)", " ".join(words))
+            slices = re.search(r"(?:--num[-_]slices|compile_topology_num_slices)[= ](\d+)", " ".join(words))
             count = int(slices[1]) if slices else 1
             return DeviceCount(chips * count, count, chips)
         if launched.nodes and (per_node := _host_devices(files, chip)):

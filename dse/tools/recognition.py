@@ -77,6 +77,27 @@ def _score(parts: Sequence[Source], signs: Mapping[str, Any], names: frozenset[s
     return score
 
 
+def framework_of(files: Sources, tool: str) -> str:
+    """Return the tool whose options files of a tool state: that of the framework that they name, else the tool.
+
+    Args:
+        files: parts of the files.
+        tool: that is recognised.
+    """
+    frameworks = _signs()["tools"][tool].get("frameworks", {})
+    tables = (part.table for part in files.parts if part.table is not None)
+    names = (str(module.get("framework")) for node in tables for module in _tables(node) if "framework" in module)
+    return next((frameworks[name] for name in names if name in frameworks), tool)
+
+
+def _tables(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield a table and those within it."""
+    if isinstance(node, dict):
+        yield node
+        for child in node.values():
+            yield from _tables(child)
+
+
 def matches_word(word: str, pattern: str) -> bool:
     """True for a word of a command that a pattern describes, with or without its folder."""
     return fnmatch.fnmatchcase(word, pattern) or fnmatch.fnmatchcase(PurePath(word).name, pattern)
@@ -208,7 +229,7 @@ def chip_devices(text: str) -> int:
 
 
 #: Rows of instance types in the table of chips.
-_INSTANCE_TYPES = 32
+_INSTANCE_TYPES = 37
 
 
 def slice_devices(text: str) -> int | None:
@@ -216,9 +237,12 @@ def slice_devices(text: str) -> int | None:
 
     The number counts cores, two of a chip, for some generations, and chips for others.
     """
-    match = re.fullmatch(r"(?:tpu-?)?(v\d+[ep]?|v5litepod|tpu7x)-(\d{1,6})", text.strip().lower())
+    pattern = r"(?:tpu-?)?(v\d+[ep]?|v5litepod|tpu7x)-(\d{1,6}(?:x\d{1,4}){0,2})"
+    match = re.fullmatch(pattern, text.strip().lower())
     if not match or match[2].startswith("0"):
         return None
+    if "x" in match[2]:  # axes of the slice, in chips
+        return math.prod(map(int, match[2].split("x")))
     cores = match[1] in _signs()["chips"]["cores"]
     return max(int(match[2]) // (2 if cores else 1), 1)
 

@@ -18,10 +18,13 @@ options then), ``also`` for further leaves that its options say something of, an
     Tried in order before the above: where all conditions of ``when`` hold, ``text`` are the options, or without a text
     there is no option for the design.
 
-With ``writes = false`` a row is only read, and of a switch what it states where it is on.
+A row of ``mixture = true`` is not read for a dense model. With ``writes = false`` a row is only read, and of a switch
+what it states where it is on.
+
 A ``when`` of the row itself leaves its options out unless all conditions hold. A condition is a path with a name or
 number, a list of them, ``> n``, or true and false for any value but 0 and for 0 or none. ``{ code = NAME }`` is a rule
-in Python, ``{ inherit = LEAVES }`` rules of the tool that this one is built on.
+in Python, ``{ inherit = LEAVES }`` the rules of the tool that this one is built on whose first leaf is one of them or
+matches a pattern, but those of ``except``; with ``writes = false`` they are only read.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ def table(name: str) -> dict[str, Any]:
 def read_tool(
     name: str,
     code: Mapping[str, OptionRule] = types.MappingProxyType({}),
-    inherited: Callable[[str], OptionRule] | None = None,
+    inherited: Callable[[Mapping[str, Any]], Sequence[OptionRule]] | None = None,
     **fields: Any,
 ) -> Tool:
     """Return the tool of a table.
@@ -71,14 +74,14 @@ def read_tool(
     Args:
         name: of the tool, and of its table.
         code: name in the table → rule in Python.
-        inherited: gives the rule of a leaf of the tool that this one is built on.
+        inherited: gives the rules that a row has of the tool that this one is built on.
         **fields: further fields of :class:`Tool`.
     """
     document = table(name)
     rules: list[OptionRule] = []
     for row in document["rules"]:
         if "inherit" in row and inherited:
-            rules += map(inherited, row["inherit"])
+            rules += inherited(row)
         else:
             rules.append(code[row["code"]] if "code" in row else _row_rule(**row))
     fields_of_tool = {field.name for field in dataclasses.fields(Tool)}
@@ -88,13 +91,16 @@ def read_tool(
     return Tool(**values | {"name": name, "rules": tuple(rules), "show": _line_writer(document)} | fields)
 
 
-def defaults_of(tool: Tool, version: str = "", chip: str = "") -> dict[str, str]:
+def defaults_of(
+    tool: Tool, version: str = "", chip: str = "", stated: Mapping[str, str] = types.MappingProxyType({})
+) -> dict[str, str]:
     """Return option → text of what a tool takes where nothing is said.
 
     Args:
-        tool: with defaults of its version, and others before or since a version, or of chips.
+        tool: with defaults of its version, and others before or since a version, of chips, or with options.
         version: that runs; "" for that of the table.
         chip: accelerator of the catalogue; "" if unknown.
+        stated: option → text of what is said; a row of ``options`` counts where all of its patterns match.
 
     >>> from dse.tools import tool_of
     >>> defaults_of(tool_of("vllm"), "0.33", "b200-sxm-180gb")["--gpu-memory-utilization"]
@@ -105,9 +111,12 @@ def defaults_of(tool: Tool, version: str = "", chip: str = "") -> dict[str, str]
         is_of_version = ("before" not in row or (version and _parts(version) < _parts(row["before"]))) and (
             "since" not in row or (version and _parts(version) >= _parts(row["since"]))
         )
-        if is_of_version and (
-            "chips" not in row or any(fnmatch.fnmatchcase(chip, pattern) for pattern in row["chips"])
-        ):
+        is_of_options = all(
+            name in stated and fnmatch.fnmatchcase(stated[name].lower(), pattern)
+            for name, pattern in row.get("options", {}).items()
+        )
+        is_of_chip = "chips" not in row or any(fnmatch.fnmatchcase(chip, pattern) for pattern in row["chips"])
+        if is_of_version and is_of_options and is_of_chip:
             defaults |= row["values"]
     return defaults
 

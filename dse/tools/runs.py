@@ -52,8 +52,8 @@ def stack_tool(stack: str, study: str) -> Tool | None:
 
     >>> stack_tool("vllm-2026", "serving").name, stack_tool("megatron-core-te", "training").name
     ('vllm', 'megatron-lm')
-    >>> stack_tool("megatron-deepspeed", "training").name  # its mapping is Megatron's, DeepSpeed states none of pp
-    'megatron-lm'
+    >>> stack_tool("megatron-deepspeed", "training").name
+    'megatron-deepspeed'
     """
     names = [name for name, tool in TOOLS.items() if tool.study == study and name in stack]
     prefix_tool = next((name for name in names if stack.startswith(name)), "")

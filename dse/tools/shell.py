@@ -63,7 +63,10 @@ def script(text: str, variables: Mapping[str, str] | None = None, depth: int = 0
     ['run', '--tp', '4', '--n', '8']
     """
     reader = _Reader(dict(variables or {}), depth)
-    reader.block(list(_tokens(text)), 0, ())
+    try:
+        reader.block(list(_tokens(text)), 0, ())
+    except RecursionError:
+        raise InputError("script", "brackets nested too deep", "a launch script", "give the launch command") from None
     directives = [word for line in re.findall(r"^#(?:SBATCH|PBS|BSUB)\s+(.*)$", text, re.M) for word in line.split()]
     return Script(reader.commands, reader.strings(), directives)
 

@@ -257,9 +257,11 @@ def _called(words: Sequence[str], files: Mapping[str, str], name: str) -> tuple[
 
 
 def _is_script(word: str) -> bool:
-    """True for a word that has a command with options in it."""
+    """True for a word that has a command in it: with options, or of Python."""
     return bool(
-        re.search(r"\s", word.strip()) and re.search(r"(^|\s)--?[A-Za-z]", word) and not word.startswith("-")
+        re.search(r"\s", word.strip())
+        and re.search(r"(^|\s)(--?[A-Za-z]|python3?\s)", word)
+        and not word.startswith("-")
     ) and (not word.lstrip().startswith(("{", "[")))
 
 

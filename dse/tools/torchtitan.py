@@ -77,12 +77,10 @@ def _read_shards(options: Mapping[str, str]) -> dict[str, float]:
 
     The default gathers weights again, with a pipeline once a step, which is a value of the stack.
     """
-    if not {_SHARD_DEGREE, _RESHARD} & options.keys():
-        return {}
-    shards = option_number(options, _SHARD_DEGREE)
-    if shards == 1.0 and option_degree(options, _CONTEXT) == 1.0:
-        return {_ZERO: 0.0}
-    return {_ZERO: 2.0 if options.get(_RESHARD, "").lower() == "never" else 3.0}
+    is_stated = _SHARD_DEGREE in options or _RESHARD in options
+    shards, context = option_number(options, _SHARD_DEGREE), option_degree(options, _CONTEXT)
+    stage = 2.0 if options.get(_RESHARD, "").lower() == "never" else 3.0
+    return {_ZERO: 0.0 if shards == context == 1.0 else stage} if is_stated else {}
 
 
 # --- pipelines --------------------------------------------------------------------------------------------
@@ -129,13 +127,12 @@ def _schedule(leaf: Lookup) -> Pairs | None:
 
 def _read_schedule(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → schedule and chunks of a stage that options state, empty without a pipeline."""
-    name = options.get(_SCHEDULE, "").lower().replace("_", "")
+    name, count = options.get(_SCHEDULE, "").lower().replace("_", ""), _chunk_count(options)
     if name not in _SCHEDULES or (_STAGES in options and option_degree(options, _STAGES) == 1.0):
         return {}
     code, chunks = _SCHEDULES[name]
     if chunks == 1.0:
         return {_CODE: float(code)}
-    count = _chunk_count(options)
     return {_CODE: float(code)} | ({} if count is None else {_CHUNKS: count})
 
 
@@ -143,12 +140,12 @@ def _chunk_count(options: Mapping[str, str]) -> float | None:
     """Return the chunks of a stage of a schedule with several, None if unknown."""
     stages, chunk_layers = option_degree(options, _STAGES), option_number(options, _CHUNK_LAYERS)
     points = options.get(_SPLIT_POINTS, "").strip("[]").replace(",", " ").split()
+    layers = option_number(options, N_LAYERS)
+    ends = sum(option_number(options, name) or 0.0 for name in _END_LAYERS)
     if points:
         return (len(points) + 1.0) / stages
     if chunk_layers is None:
         return 2.0
-    layers = option_number(options, N_LAYERS)
-    ends = sum(option_number(options, name) or 0.0 for name in _END_LAYERS)
     return None if not layers or chunk_layers < 1.0 else math.ceil((layers + ends) / chunk_layers) / stages
 
 
@@ -301,15 +298,14 @@ def _formats(leaf: Lookup) -> Pairs | None:
 def _read_formats(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → format of products, and bytes of gathered weights, that options state."""
     converters = options.get(_CONVERTERS, "").strip("[]").replace(",", " ").replace('"', "").split()
-    kinds = {name.rpartition(".")[2] for name in converters}
-    if "float8" in kinds or option_on(options, _LINEAR):
-        rowwise = options.get(_RECIPE, "").startswith("rowwise")
-        values = {_PRECISION: float(Precision.fp8_row if rowwise else Precision.fp8)}
-        return values | ({_MESSAGE: 1.0} if option_on(options, _GATHER) and not rowwise else {})
+    kinds = {name.rpartition(".")[2] for name in converters} | ({"float8"} if option_on(options, _LINEAR) else set())
+    is_rowwise, gathers_bytes = options.get(_RECIPE, "").startswith("rowwise"), option_on(options, _GATHER)
+    codes, text = {"bfloat16": Precision.bf16, "float32": Precision.fp32}, options.get(_FORMAT, "").lower()
+    if "float8" in kinds:
+        values = {_PRECISION: float(Precision.fp8_row if is_rowwise else Precision.fp8)}
+        return values | ({_MESSAGE: 1.0} if gathers_bytes and not is_rowwise else {})
     if kinds & {"mx", "mxfp8"}:
         return {_PRECISION: float(Precision.mxfp8)}
-    codes = {"bfloat16": Precision.bf16, "float32": Precision.fp32}
-    text = options.get(_FORMAT, "").lower()
     return {_PRECISION: float(codes[text])} if text in codes else {}
 
 
@@ -348,6 +344,12 @@ def _experts_remark(options: Mapping[str, str]) -> str:
     return f"{_CONVERTERS} converts dense products: products of experts stay in 16 bits, and count in 8 here"
 
 
+def _optimiser_remark(options: Mapping[str, str]) -> str:
+    """Return the remark that an optimiser is not modelled, "" for Adam."""
+    name = options.get("--optimizer.name", "AdamW")
+    return "" if name.lower() in ("adam", "adamw") else f"--optimizer.name {name} is not modelled: Adam counts"
+
+
 #: Names with dashes, which its command line takes too → those with underscores.
 _DASHED_NAMES = {
     f"--{name[2:].replace('_', '-')}": name
@@ -355,6 +357,9 @@ _DASHED_NAMES = {
     for name in table("torchtitan")[key]
     if "*" not in name and "_" in name
 }
+
+#: What options move, by their names in files too.
+_EFFECTS = {spelling: moves for name, moves in table("torchtitan")["effects"].items() for spelling in (name, name[2:])}
 
 TORCHTITAN = read_tool(
     "torchtitan",
@@ -369,5 +374,6 @@ TORCHTITAN = read_tool(
         "formats": CompositeOption((_PRECISION, _MESSAGE), _formats, _read_formats),
     },
     aliases={**_DASHED_NAMES, **table("torchtitan")["aliases"]},
-    remarks=(_schedule_remark, _budget_remark, _compile_remark, _experts_remark),
+    effects=_EFFECTS,
+    remarks=(_schedule_remark, _budget_remark, _compile_remark, _experts_remark, _optimiser_remark),
 )

@@ -44,6 +44,9 @@ WEIGHTS_ALONE = {"w4a16": 0.53125, "w8a16": 1.0}
 #: Bytes per weight of INT4 checkpoints: groups of 32 with a 16-bit scale (pack-quantized of compressed-tensors).
 INT4_BYTES = 0.5 + 2.0 / 32.0
 
+#: Bytes per weight of NVFP4: groups of 16 with an 8-bit scale.
+NVFP4_BYTES = 0.5 + 1.0 / 16.0
+
 
 def weight_only_format(name: str) -> str:
     """Return a sentence with the settings of a weight-only format, "" for any other name.

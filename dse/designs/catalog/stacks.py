@@ -10,7 +10,7 @@ from dse.designs.catalog.load import Folder, plain
 from dse.designs.catalog.lookup import entry
 from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
 from dse.designs.catalog.stack_selection import is_mixture
-from dse.types.choices import EIGHT_BITS, INT4_BYTES, WEIGHTS_ALONE
+from dse.types.choices import EIGHT_BITS, INT4_BYTES, NVFP4_BYTES, WEIGHTS_ALONE
 from dse.types.paths import leaves
 
 
@@ -67,9 +67,9 @@ SERVED_FORMAT = ("mapping.precision", "mapping.serving.weight_bytes", "mapping.s
 def served_format(workload: str, device: Values) -> Values:
     """Return full path → value of the format of a model's checkpoint, in which it is served by default.
 
-    Experts in MXFP4 or INT4 are multiplied in 16 bits, and so are 8-bit weights on a device without such products, and
-    all weights of dense models in INT4. Bytes that the file of a workload states (``weight_bytes``, ``expert_bytes``)
-    count before those that follow from its ``checkpoint``.
+    Experts in MXFP4 or INT4 are multiplied in 16 bits, and so are 8-bit and NVFP4 weights on a device without such
+    products, and all weights of dense models in INT4. Bytes that the file of a workload states (``weight_bytes``,
+    ``expert_bytes``) count before those that follow from its ``checkpoint``.
 
     Args:
         workload: slug, name or alias.
@@ -92,6 +92,8 @@ def served_format(workload: str, device: Values) -> Values:
         weight_bytes = INT4_BYTES
     elif checkpoint in EIGHT_BITS and not generated and not device.get("system.accelerator.matrix_rate.fp8"):
         weight_bytes = WEIGHTS_ALONE["w8a16"]
+    elif checkpoint == types.Precision.nvfp4 and not generated and not device.get("system.accelerator.matrix_rate.fp4"):
+        weight_bytes = NVFP4_BYTES
     elif checkpoint is not None:
         precision = types.Precision(int(checkpoint))
     weight_bytes, expert_bytes = file.value("weight_bytes", weight_bytes), file.value("expert_bytes", expert_bytes)

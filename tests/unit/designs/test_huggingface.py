@@ -126,7 +126,7 @@ def test_parameters_are_those_published(config, published, tmp_path):
 )
 def test_what_is_no_dense_decoder_is_refused_by_its_key(change, named):
     with pytest.raises(InputError, match=named):
-        huggingface.read_config(LLAMA_3_8B | change).fields
+        huggingface.read_config(LLAMA_3_8B | change)
 
 
 def test_a_stretched_context_is_trained_at_the_length_before():
@@ -139,9 +139,10 @@ def test_a_stretched_context_is_trained_at_the_length_before():
 
 
 def test_one_dense_expert_is_none():
-    assert huggingface.read_config(LLAMA_3_8B | {"num_experts": 0, "num_local_experts": None}).fields == huggingface.read_config(
-        LLAMA_3_8B
-    ).fields
+    assert (
+        huggingface.read_config(LLAMA_3_8B | {"num_experts": 0, "num_local_experts": None}).fields
+        == huggingface.read_config(LLAMA_3_8B).fields
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"a": ' + "[" * 100_000, '{"a": ' + "9" * 5_000 + "}", "\x00"])

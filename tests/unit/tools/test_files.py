@@ -35,7 +35,7 @@ def test_a_file_is_read_back(data, form, tool):
     assert_stated({leaf_path(name): value for name, value in stated.items()}, design, file)
 
 
-@pytest.mark.parametrize("tool", [t for t in TOOLS if TOOLS[t].study == "training" and t != "megatron-lm"])
+@pytest.mark.parametrize("tool", [t for t in FORMS["file"][0] if TOOLS[t].study == "training"])
 def test_a_recipe_states_degrees_and_batches(tool):
     form = "file"
     design = dse.design(
@@ -75,7 +75,7 @@ def test_defaults_of_variables_count_and_other_frameworks_names_are_those_of_a_r
     found = read("megatron-lm", primus)
     assert found == {"tp": 4, "precision": float(dse.types.Precision.bf16)}  # its presets say how the state is split
     assert read("megatron-bridge", "model:\n  tensor_model_parallel_size: 4\n") == {"tp": 4}
-    split = read("megatron-lm", primus + "      overlap_param_gather: true\n      overlap_grad_reduce: false\n")
+    split = read("megatron-lm", primus + "      use_distributed_optimizer: true\n      overlap_grad_reduce: false\n")
     assert split["zero_stage"] == 1 and split["overlap_dp"] == 0
     with pytest.raises(InputError, match="no option of a design"):
         read("megatron-lm", "modules:\n  pre_trainer:\n    overrides:\n      lr: 0.1\n")

@@ -15,6 +15,7 @@ from dse.designs.records import PLAIN_MAPPING
 from dse.doors import STUDIES
 from dse.errors import InputError
 from dse.tools import TOOLS, launch, read_arguments, settings as read, unsupported_hardware
+from dse.tools.deepspeed import HOST_UPDATE
 from dse.tools.engines import longest_request
 from dse.tools.options import CACHE_TOKENS
 from dse.types import Precision, Recompute
@@ -77,8 +78,9 @@ def test_options_are_those_that_the_documentation_names(data, tool):
     chosen = {path: data.draw(st.sampled_from(of), path) for path, of in values.items()}
     line = launch(replace(data.draw(st.sampled_from(BASES[study])), chosen), tool, STUDIES[study])
     assert {name for name, _ in line.options} <= set(DOCUMENTED[tool]["names"].split())
-    # vLLM splits experts where nothing is said, torchtitan the state over ranks of context parallelism
-    implied = {"mapping.experts.ep", "mapping.experts.etp", "mapping.zero_stage"}
+    # vLLM splits experts where nothing is said, torchtitan the state over ranks of context parallelism, DeepSpeed
+    # updates an offloaded state on the host
+    implied = {"mapping.experts.ep", "mapping.experts.etp", "mapping.zero_stage", *HOST_UPDATE}
     assert not {name for name in {*line.unsupported} - implied if chosen.get(name) == PLAIN_MAPPING.get(name, None)}
     assert all(value.count('"') % 2 == 0 for _, value in line.options)
 

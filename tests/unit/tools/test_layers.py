@@ -3,7 +3,7 @@
 from hypothesis import given, strategies as st
 
 from dse.model.stage_layers import stage_layers
-from dse.tools.megatron import chunk_count, chunk_sizes, layer_layout as layout
+from dse.tools.layouts import chunk_count, chunk_sizes, layer_layout as layout
 
 CHUNKS = st.tuples(st.integers(2, 16), st.integers(1, 6))
 

@@ -126,27 +126,29 @@ def sparse(values: Values, is_latent: bool) -> dict[str, int]:
     return {f"sparse.{field}": number for field, number in values.part("sparse").items()}
 
 
-def local_layers(values: Values, family: Family, layers: int, notes: list[str]) -> tuple[int, int]:
-    """Return the window in tokens and the number of layers with it, zeros without one.
+def local_layers(values: Values, family: Family, layers: int, longest: int, notes: list[str]) -> tuple[int, int]:
+    """Return the window in tokens and the number of layers with it, zeros without one or for one of any context.
 
     Args:
         values: of the configuration.
         family: what its type says of the layers with a window.
         layers: of the model.
+        longest: context in tokens.
         notes: sentences, to which that on a guess is added.
 
     Raises:
         InputError: for lists of another length, and for kinds of layers that dse does not know.
     """
-    tokens = values.integer(_WINDOW["tokens"], minimum=0) or 0
-    kinds = _kinds(values, layers)
-    if not tokens or values.get("use_sliding_window") is False:
-        if any(kind in _LOCAL for kind in kinds) and values.get("use_sliding_window") is not False:
+    tokens = values.integer(_WINDOW["tokens"], minimum=-1) or 0
+    kinds, switch = _kinds(values, layers), values.get("use_sliding_window")
+    if tokens <= 0 or switch is False:
+        values.read |= {"max_window_layers", *_WINDOW["interval"], *_WINDOW["flags"]} & {*values.config}
+        if any(kind in _LOCAL for kind in kinds) and switch is not False:
             got = f"layers with a window, without {_WINDOW['tokens'][0]}"
             raise InputError(values.place(_WINDOW["kinds"]), got, "a window in tokens", f"add {_WINDOW['tokens'][0]}")
         return 0, 0
     n_local = _n_local(values, family, layers, kinds, notes)
-    return (tokens, n_local) if n_local else (0, 0)
+    return (tokens, n_local) if n_local and tokens < longest else (0, 0)
 
 
 def _kinds(values: Values, layers: int) -> list[Any]:

@@ -1,13 +1,14 @@
 """Formats of the weights of a checkpoint: bytes per weight by class of tensors.
 
-``quantization_config`` of a configuration, or ``hf_quant_config.json`` of ModelOpt, says the format of the linear layers
-and which of them it leaves in 16 bits. No pattern of a file is evaluated: names of modules are told by the words in
-them.
+``quantization_config`` of a configuration, or ``hf_quant_config.json`` of ModelOpt, says the format of the linear
+layers and which of them it leaves in 16 bits. No pattern of a file is evaluated: names of modules are told by the words
+in them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,8 +24,19 @@ _TABLE: Mapping[str, Any] = toml.table(Path(__file__).with_name("checkpoints.tom
 #: Classes of tensors whose format counts, those of a layer.
 CLASSES = ("attention", "feed_forward", "shared_expert", "experts")
 
+#: Classes of tensors with the words that tell them, in the order in which they are looked for.
+_MODULES = tuple((tensors, tuple(_TABLE["modules"][tensors])) for tensors in _TABLE["modules"]["order"])
+
+#: Number of a layer in the name of a module, a name that is a layer, and signs of patterns.
+_LAYER, _LAYER_NAME = re.compile(r"(?:layers|blocks|h)\\?\.(\d{1,6})(?!\d)"), re.compile(r"\.\d+\$$")
+_NUMBER = re.compile(r"\d+")
+_SIGNS = {ord(sign): None for sign in "\\^$*+?()|[]"}
+
 #: How to go on with a format that dse cannot tell.
 _FIX = "give the config.json of the model in 16 bits, and set precision and weight_bytes in the design"
+
+#: Most names of modules that a configuration leaves in 16 bits.
+_MOST_NAMES = 50_000
 
 #: Largest difference of bytes per weight that is none.
 _SAME = 0.005
@@ -114,6 +126,9 @@ def read_checkpoint(
         return None
     ignored = [name for key in row.get("ignore", ()) for name in _strings(quantization.get(key))]
     ignored += [name[2:] for name in _strings(list(_table(quantization.get("dynamic")))) if name.startswith("-:")]
+    if len(ignored) > _MOST_NAMES:
+        allowed = f"at most {_MOST_NAMES:,} names of modules"
+        raise InputError(place, f"{len(ignored):,} names that are left in 16 bits", allowed, _FIX)
     excluded = excluded_shares(ignored, layers)
     present = {tensors: number for tensors, number in parameters.items() if number > 0.0}
     by_class = {
@@ -137,10 +152,8 @@ def _checkpoint(
     others = [tensors for tensors in by_class if tensors != "experts"]
     total = sum(parameters[tensors] for tensors in others)
     weight = sum(parameters[tensors] * by_class[tensors] for tensors in others) / total if total else _SIXTEEN_BITS
-    if main.recipe == "bf16":
-        checkpoint = main.name if main.name in ("int4", "mxfp4") else ""
-    else:
-        checkpoint = main.recipe
+    widened = main.name if main.name in ("int4", "mxfp4") else ""  # formats that dse widens by itself
+    checkpoint = widened if main.recipe == "bf16" else main.recipe
     return CheckpointFormat(
         method=method,
         name=main.name,
@@ -175,7 +188,7 @@ def _method(quantization: Mapping[str, Any], place: str) -> tuple[str, Mapping[s
         guesses |= {"config_groups": "compressed-tensors", "weight_block_size": "fp8"}
         method = next((guess for key, guess in guesses.items() if is_set(quantization.get(key))), None)
     methods = _TABLE["methods"]
-    name = _TABLE["aliases"].get(method, method) if isinstance(method, str) else None
+    name = str(_TABLE["aliases"].get(method, method)) if isinstance(method, str) else ""
     if name not in methods:
         got = "nothing" if method is None else short(method)
         raise InputError(f"{place}.quant_method", got, ", ".join(methods), _FIX)
@@ -327,7 +340,7 @@ def _cache_bytes(quantization: Mapping[str, Any]) -> float | None:
 
 
 def module_class(name: str) -> str | None:
-    """Return the class of tensors of a module's name or pattern, "" for parts that are not read, None for all linear ones.
+    """Return the class of tensors of a module's name or pattern, "" for parts that are not read, None for all layers.
 
     >>> (
     ...     module_class("re:.*mlp.(gate|up)_proj.*"),
@@ -336,9 +349,13 @@ def module_class(name: str) -> str | None:
     ... )
     ('feed_forward', 'attention', None)
     """
-    plain = _plain(name)
-    for tensors in _TABLE["modules"]["order"]:
-        if any(word in plain for word in _TABLE["modules"][tensors]):
+    return _described(_NUMBER.sub("0", name[:400]))[0]
+
+
+def _class_of(plain: str) -> str | None:
+    """Return the class of tensors of a name without the signs of patterns, as :func:`module_class`."""
+    for tensors, words in _MODULES:
+        if any(word in plain for word in words):
             return tensors
     return None
 
@@ -349,7 +366,7 @@ def _plain(name: str) -> str:
     text = (
         text.replace("\\.", ".").replace("(gate|up|gate_up|down)_proj", "gate_up").replace("(gate|up)_proj", "gate_up")
     )
-    return re.sub(r"[\\^$*+?()|\[\]]", "", text).rstrip(".") + "$"
+    return text.translate(_SIGNS).rstrip(".") + "$"
 
 
 def excluded_shares(names: Iterable[str], layers: int) -> dict[str, float]:
@@ -366,17 +383,24 @@ def excluded_shares(names: Iterable[str], layers: int) -> dict[str, float]:
     """
     excluded: dict[str, set[tuple[int, str]]] = {tensors: set() for tensors in CLASSES}
     for name in names:
-        plain = _plain(name)
-        tensors = module_class(name)
-        index = re.search(r"(?:layers|blocks|h)\.(\d{1,6})(?=\D)", plain)
+        tensors, matrices, is_layer = _described(_NUMBER.sub("0", name[:400]))
+        index = _LAYER.search(name[:400])
         layer = -1 if index is None else int(index[1])
-        if tensors is None and index is not None and re.search(r"\.\d+\.?\$$", plain):
+        if tensors is None and index is not None and is_layer:
             for each in CLASSES:  # a whole layer
                 excluded[each].add((layer, ""))
         elif tensors in CLASSES:
-            matrices = [matrix for matrix in _TABLE["projections"].get(tensors, ()) if matrix in plain]
-            excluded[tensors] |= {(layer, matrix) for matrix in matrices or [""]}
+            excluded[tensors] |= {(layer, matrix) for matrix in matrices}
     return {tensors: _share(tensors, places, layers) for tensors, places in excluded.items() if places}
+
+
+@functools.lru_cache(maxsize=4096)
+def _described(name: str) -> tuple[str | None, tuple[str, ...], bool]:
+    """Return the class of tensors of a name, the matrices in it ("" for all), and whether it ends as a layer."""
+    plain = _plain(name)
+    tensors = _class_of(plain)
+    matrices = [matrix for matrix in _TABLE["projections"].get(tensors, ()) if matrix in plain]
+    return tensors, tuple(matrices) or ("",), _LAYER_NAME.search(plain) is not None
 
 
 def _share(tensors: str, places: set[tuple[int, str]], layers: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -97,18 +98,25 @@ def read_config(
     if checkpoint is not None:
         fields |= checkpoint.fields()
         notes.append(checkpoint.sentence())
-    known = values.read | {"model_type", "quantization_config"}
-    read = [key for key in text if key in known]
+    values.read |= {"model_type", "quantization_config", "compression_config"}
     return ModelConfig(
         model_type=kind,
         fields=fields,
         checkpoint=checkpoint,
         notes=tuple(notes),
-        defaults={key: value for key, value in values.defaults_read.items() if is_set(value) or value in (0, 1)},
-        read=tuple(read),
+        defaults=_defaults(values, fields),
+        read=tuple(key for key in text if key in values.read),
         silent=tuple(values.silent()),
         unread=tuple(values.unread()),
     )
+
+
+def _defaults(values: Values, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the class defaults that a reader should know of: no switches that are off, and no window of no layer."""
+    tokens = () if "window" in fields else (*KEYS["window"]["tokens"], *KEYS["window"]["interval"], "max_window_layers")
+    experts = () if "experts.n_experts" in fields else itertools.chain(*KEYS["mixture"].values())
+    other = {*tokens, *experts}
+    return {key: value for key, value in values.defaults_read.items() if value is not False and key not in other}
 
 
 # Which model of a configuration
@@ -150,6 +158,7 @@ def _kind(config: Config, outer: Config, where: str) -> str:
 
 def _check_blocks(values: Values, kind: str) -> None:
     """Raise InputError for a key of a block that dse does not have."""
+    values.read |= {*KEYS["blocks"], *KEYS["not_false"]} & {*values.config}
     for key, meaning in KEYS["blocks"].items():
         value, origin = values.config.get(key), ""
         if key not in values.config and is_set(values.defaults.get(key)):
@@ -173,9 +182,10 @@ def _check_blocks(values: Values, kind: str) -> None:
 def _check_unread(values: Values) -> None:
     """Raise InputError for a key that no part of the model has read and whose name is that of another block."""
     patterns = KEYS["block_patterns"]
-    for key in values.unread():
+    for key in [key for key in values.unread() if matches(key, patterns)]:
         value = values.config[key]
-        if not is_set(value) or not matches(key, patterns):
+        if not is_set(value):
+            values.read.add(key)
             continue
         meaning = next(meaning for pattern, meaning in patterns.items() if matches(key, (pattern,)))
         raise InputError(values.place(short(key)[1:-1]), f"{_shown(value)}: {meaning}", _DECODER, NOT_YET)
@@ -199,7 +209,9 @@ def _fields(
     hybrid = hybrids.hybrid_kind(values, family)
     tables: dict[str, Any] = hybrids.hybrid_fields(values, family, hybrid, layers) if hybrid else {}
     numbers["n_layers"] = int(tables.pop("n_layers", layers))
-    if hybrid != "blocks":
+    if hybrid == "blocks":
+        values.read |= {*KEYS["window"]["tokens"]} & {*values.config}
+    else:
         attention.check_kinds(values, layers, hybrids.STATES.get(hybrid, frozenset()))
     if is_mixture:
         tables |= mixtures.mixture_fields(values, family, numbers["n_layers"])
@@ -208,7 +220,9 @@ def _fields(
         tables["draft_layers"] = drafting
     elif drafting:
         tables["experts.n_predict"] = drafting
-    window, n_local = (0, 0) if hybrid == "blocks" else attention.local_layers(values, family, layers, notes)
+    window, n_local = (
+        (0, 0) if hybrid == "blocks" else attention.local_layers(values, family, layers, numbers["max_seq_len"], notes)
+    )
     if n_local and tables.get("recurrent.recurrent_layers"):
         got = f"{window}, in layers among those with a state"
         raise InputError(values.place(KEYS["window"]["tokens"]), got, "no window in hybrids", NOT_YET)
@@ -228,12 +242,11 @@ def _fields(
         "tied_embeddings": _tied(values, outer),
         "rotary": positions == "rotary",
         "learned_positions": learned,
-        "dropout": _drops(values.config),
+        "dropout": _drops(values),
         "seq_len": _trained_length(values, numbers["max_seq_len"]),
     }
-    if family.parallel or (
-        values.config.get("use_parallel_residual", values.defaults.get("use_parallel_residual")) is True
-    ):
+    parallel = ("use_parallel_residual", "use_parallel_block")
+    if True in (family.parallel, *[values.get(key) for key in parallel]):
         fields["parallel_block"] = 1
     if n_local:
         fields |= {"window": window, "local_layers": round(n_local / layers, 6)}
@@ -249,15 +262,21 @@ def _numbers(values: Values, family: Family, is_mixture: bool) -> dict[str, int]
     """Return field → number of what any decoder has; InputError where one is missing."""
     keys = {field: tuple(names) for field, names in _SHAPE.items()}
     if family.dense_width:
+        values.read |= {*keys["ffn_hidden"]} & {*values.config}
         keys["ffn_hidden"] = (family.dense_width,)
     elif is_mixture:  # all layers may have experts
         keys["ffn_hidden"] = (*keys["ffn_hidden"], *KEYS["mixture"]["width"])
+    _check_file(values)
     numbers = {field: value for field in keys if (value := values.integer(keys[field], minimum=0)) is not None}
     for field in ("n_kv_heads", "head_dim"):
         if not numbers.get(field):  # 0 is as none
             numbers.pop(field, None)
-    if "ffn_hidden" not in numbers and family.four_times and numbers.get("hidden"):
-        numbers["ffn_hidden"] = 4 * numbers["hidden"]
+    ratio = values.integer(("expansion_ratio",)) or (4 if family.four_times else 0)
+    if "ffn_hidden" not in numbers and ratio and numbers.get("hidden"):
+        numbers["ffn_hidden"] = ratio * numbers["hidden"]
+    numbers |= {"ffn_hidden": numbers["ffn_hidden"] // family.ffn_divisor} if numbers.get("ffn_hidden") else {}
+    if not numbers.get("ffn_hidden") and is_mixture and (width := values.integer(KEYS["mixture"]["width"])):
+        numbers["ffn_hidden"] = width
     if (shared := _shared_heads(values, numbers)) is not None:
         numbers["n_kv_heads"] = shared
     if (
@@ -276,6 +295,16 @@ def _numbers(values: Values, family: Family, is_mixture: bool) -> dict[str, int]
         where, got = values.place(keys["n_layers"]), f"{numbers['n_layers']:,}"
         raise InputError(where, got, f"at most {_MOST_LAYERS:,} layers", "correct it")
     return numbers
+
+
+def _check_file(values: Values) -> None:
+    """Raise InputError for a file of another kind, told by its keys where it has none of a shape."""
+    if any(values.key(_SHAPE[field]) is not None for field in ("n_layers", "hidden", "n_heads")):
+        return
+    key = next((key for key in KEYS["other_files"] if key in values.config), None)
+    meaning, fix = KEYS["other_files"][key] if key else ("no key of a shape", "give the config.json of a model")
+    got = f"{meaning} (key {short(key)[1:-1]})" if key else f"{meaning}, of {len(values.config)} keys"
+    raise InputError(values.where, got, f"{_SHAPE['n_layers'][0]}, {_SHAPE['hidden'][0]} and so on", fix)
 
 
 def _shared_heads(values: Values, numbers: Mapping[str, int]) -> int | None:
@@ -324,22 +353,23 @@ def _is_gated(values: Values, family: Family, kind: str, notes: list[str]) -> bo
 def _tied(values: Values, outer: Config) -> bool:
     """Return whether embeddings are tied: by its key, that of a wrapper, or the classes of both."""
     value = values.config.get("tie_word_embeddings")
-    key_place, values_read = values.place("tie_word_embeddings"), {"tie_word_embeddings"} & {*values.config}
-    values.read |= values_read
+    values.read |= {"tie_word_embeddings"} & {*values.config}
     if value is None:
         value = outer.get("tie_word_embeddings")
     if value is None:
         wrapper = CLASSES.get(str(outer.get("model_type")), {})
         value = wrapper.get("tie_word_embeddings", values.defaults.get("tie_word_embeddings", False))
+        values.defaults_read["tie_word_embeddings"] = value
     if not isinstance(value, bool):
-        raise InputError(key_place, short(value), "true or false", "correct it")
+        raise InputError(values.place("tie_word_embeddings"), short(value), "true or false", "correct it")
     return value
 
 
-def _drops(config: Config) -> bool:
+def _drops(values: Values) -> bool:
     """True where any activation is dropped in training."""
     keys = ("attention_dropout", "hidden_dropout", "resid_pdrop", "attn_pdrop", "dropout", "resid_dropout")
-    return any(isinstance(config.get(key), int | float) and config[key] > 0 for key in keys)
+    values.read |= {*keys} & {*values.config}
+    return any(isinstance(rate := values.config.get(key), int | float) and rate > 0 for key in keys)
 
 
 def _trained_length(values: Values, longest: int) -> int:

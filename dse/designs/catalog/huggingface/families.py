@@ -26,6 +26,7 @@ class Family:
     positions: str = "rotary"  #: ``rotary``, ``learned``, or ``alibi`` and ``none``, which have no parameters
     parallel: bool = False  #: attention and feed-forward in parallel
     four_times: bool = False  #: feed-forwards four times as wide as the model unless a key says another width
+    ffn_divisor: int = 1  #: of the key of the width of a feed-forward: 2 where it is that of up and gate together
     local: str = ""  #: which layers have the window: ``all``, ``late``, or how many of how many: ``5 of 6``
     biases: str = ""  #: matrices with biases that no key says: ``qkv``, ``mlp`` or ``all``
     expert_width: str = ""  #: key of the width of a routed expert, where it is another

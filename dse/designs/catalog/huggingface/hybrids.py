@@ -104,10 +104,11 @@ def _mamba(values: Values, layers: int) -> HybridFields:
         raise InputError(
             values.place("layer_types"), short(indices), "a list of mamba and attention", "add layer_types"
         )
-    state = values.part("mamba")
-    convolution, state_heads = state.pop("convolution"), state["state_heads"]
+    values.read |= {key for key in values.config if key.startswith("mamba_")}
     if attends == layers:
         return {}
+    state = values.part("mamba")
+    convolution, state_heads = state.pop("convolution"), state["state_heads"]
     width = values.get("mamba_d_head")
     if width is None or width == "auto":
         expand = values.integer(("mamba_expand",)) or 2

@@ -27,16 +27,18 @@ def has_experts(values: Values, family: Family) -> bool:
     """
     count = values.integer(_KEYS["count"], minimum=0)
     is_mixture_class = any(key in values.defaults for key in _KEYS["count"])
-    stated = [key for key in _KEYS["top_k"] if values.stated(key) is not None]
-    top_k = next((key for key in stated if is_mixture_class or is_set(values.stated(key))), None)
-    if count is None and top_k is not None:  # experts of a dense model are 0 or 1
-        where, got = values.place(top_k), f"{short(values.stated(top_k))}, without {_KEYS['count'][0]}"
-        allowed = "the experts of a token with the number of all"
-        raise InputError(where, got, allowed, f"add {' or '.join(_KEYS['count'][:3])}")
+    stated = [key for key in (*_KEYS["top_k"], *_KEYS["width"]) if values.stated(key) is not None]
+    alone = next((key for key in stated if is_mixture_class or is_set(values.stated(key))), None)
+    if count is None and alone is not None:
+        where, got = values.place(alone), f"{short(values.stated(alone))}, without {_KEYS['count'][0]}"
+        raise InputError(where, got, "the number of experts with it", f"add {' or '.join(_KEYS['count'][:3])}")
     if family.hybrid == "blocks" and not hybrids.has_expert_blocks(values):
-        return False
-    count = count or 0
-    return count > 1
+        count = 0
+    if (count or 0) > 1:
+        return True
+    for keys in _KEYS.values():  # experts of a dense model are 0 or 1, and their other numbers say nothing
+        values.read |= {key.partition(".")[0] for key in keys if values.has(key)}
+    return False
 
 
 def mixture_fields(values: Values, family: Family, layers: int) -> Fields:
@@ -93,6 +95,8 @@ def _shared_width(values: Values, family: Family, width: int) -> int:
     """
     shared_width = values.integer(_KEYS["shared_width"], minimum=0)
     count = values.integer(_KEYS["shared_count"], minimum=0) or 0
+    if values.get(*_KEYS["parallel"]) is True:  # a dense feed-forward that each token has too
+        return values.required_integer(KEYS["shape"]["ffn_hidden"])
     if family.shared_switch and values.get(family.shared_switch) is False:
         return 0
     if shared_width is not None:
@@ -135,13 +139,16 @@ def _dense_layers(values: Values, layers: int) -> tuple[int, int]:
         n_dense = _n_leading_dense(values, _KEYS["kinds"][0], _dense_by_flag(kinds, layers, ("dense", "sparse")))
     if isinstance(enumerated := values.get("moe_layers_enum"), str | list):
         words = enumerated.split(",") if isinstance(enumerated, str) else enumerated
-        sparse = [
-            int(word) if isinstance(word, str) and word.strip().isdecimal() else word for word in words[: 2 * layers]
-        ]
+        sparse = [_layer_number(word) for word in words[: 2 * layers]]
         by_position = _dense_by_position(sparse, layers)
         dense = None if by_position is None else [not is_sparse for is_sparse in by_position]
         n_dense = _n_leading_dense(values, "moe_layers_enum", dense)
     return n_dense, interval
+
+
+def _layer_number(word: object) -> object:
+    """Return the number of a layer from its text, another value as it is."""
+    return int(word) if isinstance(word, str) and len(word) < 10 and word.strip().isdecimal() else word
 
 
 def _dense_by_flag(flags: Sequence[object], layers: int, dense_sparse: tuple[object, object]) -> list[bool] | None:
