@@ -98,4 +98,4 @@ def leaf_setting(path: str, value: float) -> str:
     from dse.designs.neighbours import leaf_text
 
     units = all_leaves()[path]["units"]
-    return leaf_text(path, value) + ("" if units == "1" else units)
+    return leaf_text(path, value) + ("" if units in ("1", "s-1") else units)

@@ -793,7 +793,7 @@ _RECIPE = ("workload.seq_len", "workload.global_batch", "workload.requests.")
 
 def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> dict[str, float]:
     """Return values without those of experts at their neutral value, of a model that has none."""
-    if slug is None or catalog.is_mixture(slug) or values.get("workload.experts.n_experts"):
+    if (slug is not None and catalog.is_mixture(slug)) or values.get("workload.experts.n_experts"):
         return dict(values)
     leaves = all_leaves()
 
