@@ -31,7 +31,6 @@ from dse.tools.huggingface import ACCELERATE, AXOLOTL, LLAMA_FACTORY, TRANSFORME
 from dse.tools.maxtext import MAXTEXT
 from dse.tools.measuring import benchmark_lines, router
 from dse.tools.megatron import MEGATRON_LM
-from dse.tools.megatron_memory import SHARD_OPTIONS
 from dse.tools.options import (
     ALL_WEIGHTS,
     CACHE_TOKENS,
@@ -42,8 +41,6 @@ from dse.tools.options import (
     HOST_DEVICES,
     RUNTIME,
     WEIGHTS,
-    ByteDependentOption,
-    ChoiceOption,
     CompositeOption,
     LaunchLine,
     Lookup,
@@ -52,12 +49,10 @@ from dse.tools.options import (
 )
 from dse.tools.reading import OptionReading, Reading
 from dse.tools.recipes import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, NEMO, NEMO_RL, NEMO_RUN, PRIMUS
-from dse.tools.rows import options_of
 from dse.tools.sglang import SGLANG
 from dse.tools.tensorrt_llm import TENSORRT_LLM
 from dse.tools.torchtitan import TORCHTITAN
 from dse.tools.vllm import VLLM
-from dse.tools.words import split
 from dse.types import Design, Engine, Requests, Scalar, Serving
 
 TOOLS = {
@@ -451,7 +446,9 @@ def read_files(
     """
     if tool:
         tool_of(tool)
-    return reading.read(texts, TOOLS, tool, workload, system, n_devices, role, environment, has_model)
+    result = reading.read(texts, TOOLS, tool, workload, system, n_devices, role, environment, has_model)
+    reading.check(result, ", ".join(texts))
+    return result
 
 
 def design_lookup(design: Design, workload: str = "", system: str = "") -> Lookup:
