@@ -108,7 +108,6 @@ def test_a_design_is_served_in_that_format(name, tmp_path, monkeypatch):
     model = read_config(given, quantization=quantization)
     (tmp_path / "workloads" / "made.toml").write_text(huggingface.as_toml(model, "made"))
     monkeypatch.setenv("DSE_CATALOG", str(tmp_path))
-    assert catalog.check(tmp_path) == []
     system = "b200" if "fp4" in name or "modelopt" in name else "h200"
     values = catalog.served_format("made", {
         f"system.accelerator.matrix_rate.{rate}": 1e15 for rate in ("fp8", "fp4", "int8")
