@@ -155,6 +155,13 @@ def test_a_share_of_the_layers_in_16_bits_counts_by_its_weights():
     assert by_class["attention"] == 1.0 and by_class["feed_forward"] == pytest.approx(1 + share, abs=1e-5)
 
 
+def test_layers_with_bits_of_their_own():
+    quantization = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": True}
+    quantization["extra_config"] = {f"model.layers.{n}.self_attn.o_proj": {"bits": 16} for n in range(80)}
+    by_class = read_config(LLAMA | {"quantization_config": quantization}).checkpoint.bytes_by_class
+    assert by_class["attention"] == pytest.approx(0.25 * 2 + 0.75 * 0.515625, abs=1e-6)
+
+
 def test_groups_of_layers_with_formats_of_their_own():
     two = groups(4, "int", group_size=32)
     two["config_groups"]["group_1"] = {"weights": {"num_bits": 8, "type": "float"}, "targets": ["re:.*self_attn.*"]}
