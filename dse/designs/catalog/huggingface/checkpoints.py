@@ -127,6 +127,8 @@ def read_checkpoint(
         return None
     ignored = [name for key in row.get("ignore", ()) for name in _strings(quantization.get(key))]
     ignored += [name[2:] for name in _strings(list(_table(quantization.get("dynamic")))) if name.startswith("-:")]
+    others = _table(quantization.get("extra_config"))  # layers with bits of their own
+    ignored += [name for name, row in others.items() if _table(row).get("bits") in (16, 32)]
     if len(ignored) > _MOST_NAMES:
         allowed = f"at most {_MOST_NAMES:,} names of modules"
         raise InputError(place, f"{len(ignored):,} names that are left in 16 bits", allowed, _FIX)
