@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dse.tools.megatron_memory import MEMORY_RULES, recompute_remark
-from dse.tools.megatron_pipeline import read_virtual_stages, stage_remark, virtual_stage_pairs
+from dse.tools.megatron_pipeline import read_uneven_stages, read_virtual_stages, stage_remark, virtual_stage_pairs
 from dse.tools.megatron_shape import SHAPE_RULES
 from dse.tools.options import (
     N_EXPERTS,
@@ -156,6 +156,7 @@ MEGATRON_LM = read_tool(
         ),
         "context_exchange": CompositeOption(_EXCHANGE_PATHS, _context_exchange, _read_context_exchange),
         "expert_tp": CompositeOption(("mapping.experts.etp",), _expert_tp, _read_expert_tp),
+        "uneven_stages": CompositeOption(("software.uneven_layers",), unwritten, read_uneven_stages),
         "virtual_stages": CompositeOption(("mapping.virtual_stages",), virtual_stage_pairs, read_virtual_stages),
     },
     remarks=(_shape_remark, recompute_remark, stage_remark),
