@@ -530,7 +530,7 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
         name: text
         for name, text in options.items()
         if name not in open_names
-        and text.lower() not in _NOTHING
+        and (text.lower() not in _NOTHING or (name in tool.none_options and text.lower() == "none"))
         and not (name in rows and (text in rows[name].nothing or (text == "" and not rows[name].switch)))
     }
 
