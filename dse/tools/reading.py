@@ -51,6 +51,7 @@ _NOTHING = ("auto", "null", "none", "~", "default", "unset")
 
 #: In place of the text of an option, to see which rules read it.
 _PROBES = ("918273", "?")
+_TURNED = {"true": ("false",), "false": ("true",)}
 
 #: Degrees whose product the number of devices is a multiple of.
 _DEGREES = ("mapping.tp", "mapping.pp", "mapping.cp")
@@ -204,7 +205,7 @@ def read(
     readings, stated_paths = _option_readings(chosen, merged, stated, defaults, values, places)
     unstated = read_options(chosen, _merged(chosen, defaults, {}) | pseudo, where, strict=False)
     stated_paths |= {path for path, value in values.items() if unstated.get(path) != value}
-    if not any(reading.leaves for reading in readings if reading.status == STATED) and not slug:
+    if not stated_paths and not slug:
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
     if chosen.study == "serving":
@@ -623,7 +624,8 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
     for rule in tool.rules:
         if name not in _cached_names(tool)[id(rule)]:
             continue
-        now, thens = _quietly(rule, merged) or {}, [_quietly(rule, {**merged, name: probe}) for probe in _PROBES]
+        probes = (*_PROBES, *_TURNED.get(merged[name].lower(), ()))
+        now, thens = _quietly(rule, merged) or {}, [_quietly(rule, {**merged, name: probe}) for probe in probes]
         thens = [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]
         for then in thens:
             paths |= {path for path in now if then.get(path) != now[path]} | {
