@@ -626,8 +626,7 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
             continue
         probes = (*_PROBES, *_TURNED.get(merged[name].lower(), ()))
         now, thens = _quietly(rule, merged) or {}, [_quietly(rule, {**merged, name: probe}) for probe in probes]
-        thens = [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]
-        for then in thens:
+        for then in [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]:
             paths |= {path for path in now if then.get(path) != now[path]} | {
                 path for path in then if path not in now and now
             }
