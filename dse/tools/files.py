@@ -14,7 +14,7 @@ from typing import Any
 import tomlkit
 
 from dse.errors import InputError
-from dse.tools.documents import NEGATED, RENAMED, yaml_module
+from dse.tools.documents import yaml_module
 from dse.tools.engines import has_attention_dp, replica_devices
 from dse.tools.megatron_memory import with_switches
 from dse.tools.options import Lookup, Pairs, Tool, degrees, hosts, number
@@ -106,8 +106,9 @@ def _resource(vendor: str) -> str:
 
 def _primus(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
     """Return the YAML of Primus' pre-trainer with overrides, which are attributes of Megatron-LM's arguments."""
-    renamed = {option: name for name, option in RENAMED.items()}
-    negated = {option: name for name, option in NEGATED.items()}
+    attributes = table("megatron-lm")
+    renamed = {option: name for name, option in attributes["attributes"].items()}
+    negated = {option: name for name, option in attributes["negated"].items()}
     overrides: _Nested = {}
     for option, text in with_switches(pairs):
         name = renamed.get(option, option.removeprefix("--").replace("-", "_"))

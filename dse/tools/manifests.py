@@ -71,7 +71,8 @@ def _workers(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -
     elif "llm_configs" in document or "applications" in document:
         yield from _ray_serve(document)
     elif isinstance(document.get("services"), dict) and "apiVersion" not in document:
-        for name, service in document["services"].items():
+        services = {name: child for name, child in document["services"].items() if isinstance(child, dict)}
+        for name, service in services.items():
             yield from containers([service], Pod(str(name), {}, maps), steps)
     elif "modelArtifacts" in document or document.get("kind") == "LLMInferenceService":
         yield from _llm_d(document, maps, steps)

@@ -205,7 +205,8 @@ def read(
     readings, stated_paths = _option_readings(chosen, merged, stated, defaults, values, places)
     unstated = read_options(chosen, _merged(chosen, defaults, {}) | pseudo, where, strict=False)
     stated_paths |= {path for path, value in values.items() if unstated.get(path) != value}
-    if not stated_paths and not slug:
+    has_shares = any(isinstance(rule, ByteDependentOption) and rule.name in stated for rule in chosen.rules)
+    if not slug and not has_shares and not stated_paths:
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
     if chosen.study == "serving":
@@ -221,7 +222,6 @@ def read(
     if chosen.study == "serving" and n_devices is None:
         total = math.prod(values.get(path, 1.0) for path in (*_DEGREES, "mapping.dp"))
         devices = DeviceCount(int(total), devices.nodes, devices.per_node)
-    _check(values, devices, slug, where)
     shape = {path: value for path, value in values.items() if is_shape(path)}
     shares = [rule.name for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in merged]
     return Reading(
@@ -514,7 +514,7 @@ def _option_name(path: str, tool: Tool, names: frozenset[str]) -> str:
         for name in (end, f"--{end}", f"--{end.replace('_', '-')}", end.replace("-", "_"), f"--{end.lstrip('-')}"):
             if name in names:
                 return tool.aliases.get(name, name)
-    return option_name(path, tool)
+    return keys[-1] if keys[-1].startswith("--") else option_name(path, tool)
 
 
 def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, notes: list[str]) -> dict[str, str]:
@@ -522,7 +522,8 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
     open_names = {
         name: text for name, text in options.items() if re.search(r"\$\{?\w", text) and not text.startswith("{")
     }
-    relevant = [name for name in open_names if name in option_names(tool) and name not in tool.effects]
+    models = {name for entry in tool.model_options for name in ([entry] if isinstance(entry, str) else entry)}
+    relevant = [name for name in open_names if name in option_names(tool) - models and name not in tool.effects]
     if relevant:
         shown = ", ".join(f"{name} {options[name]}" for name in relevant[:4])
         notes.append(f"left open by the file: {shown}")
@@ -811,8 +812,14 @@ def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> di
     }
 
 
-def _check(values: Mapping[str, float], devices: DeviceCount, slug: str | None, where: str) -> None:
-    """Raise InputError for degrees that contradict the devices, the model or the batch: the tool does not start."""
+def check(reading: Reading, where: str) -> None:
+    """Raise InputError for degrees that contradict the devices, the model or the batch: the tool does not start.
+
+    Args:
+        reading: of files.
+        where: name of the files.
+    """
+    values, devices, slug = reading.shape | reading.values, reading.devices, reading.workload
     entry = catalog.entry("workload", slug) if slug else None
 
     def value(name: str) -> float:
