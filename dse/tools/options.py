@@ -336,6 +336,7 @@ class Tool:
     #: ``nodes``, ``per_node``, ``total`` → options that state them
     device_options: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     reads_only: bool = False  #: whether its options are read, and no line is written
+    none_options: tuple[str, ...] = ()  #: options with a value ``none`` that is not their default
     auto_is_open: bool = False  #: whether ``auto`` is filled in by the program that calls it, not by its default
     stack_tool: str = ""  #: tool of dse's stacks whose figures its runs have, by default its own name
 

@@ -51,6 +51,7 @@ _NOTHING = ("auto", "null", "none", "~", "default", "unset")
 
 #: In place of the text of an option, to see which rules read it.
 _PROBES = ("918273", "?")
+_TURNED = {"true": ("false",), "false": ("true",)}
 
 #: Degrees whose product the number of devices is a multiple of.
 _DEGREES = ("mapping.tp", "mapping.pp", "mapping.cp")
@@ -205,7 +206,7 @@ def read(
     unstated = read_options(chosen, _merged(chosen, defaults, {}) | pseudo, where, strict=False)
     stated_paths |= {path for path, value in values.items() if unstated.get(path) != value}
     has_shares = any(isinstance(rule, ByteDependentOption) and rule.name in stated for rule in chosen.rules)
-    if not slug and not has_shares and not any(reading.leaves for reading in readings if reading.status == STATED):
+    if not slug and not has_shares and not stated_paths:
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
     if chosen.study == "serving":
@@ -531,7 +532,7 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
         name: text
         for name, text in options.items()
         if name not in open_names
-        and text.lower() not in _NOTHING
+        and (text.lower() not in _NOTHING or (name in tool.none_options and text.lower() == "none"))
         and not (name in rows and (text in rows[name].nothing or (text == "" and not rows[name].switch)))
     }
 
@@ -624,9 +625,9 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
     for rule in tool.rules:
         if name not in _cached_names(tool)[id(rule)]:
             continue
-        now, thens = _quietly(rule, merged) or {}, [_quietly(rule, {**merged, name: probe}) for probe in _PROBES]
-        thens = [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]
-        for then in thens:
+        probes = (*_PROBES, *_TURNED.get(merged[name].lower(), ()))
+        now, thens = _quietly(rule, merged) or {}, [_quietly(rule, {**merged, name: probe}) for probe in probes]
+        for then in [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]:
             paths |= {path for path in now if then.get(path) != now[path]} | {
                 path for path in then if path not in now and now
             }
