@@ -168,7 +168,8 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> E
     nodes, replicas = (whole_number(resources.get(f"{prefix}_{key}")) for key in ("nodes", "workers"))
     places = (subtable(document, "environment").get("model_path"), subtable(document, "model").get("path"))
     if not {"model", "model_path", "model-path"} & options.keys():
-        options |= {"model": place for place in places if isinstance(place, str)}
+        place = next((place for place in places if isinstance(place, str)), None)
+        options |= {} if place is None else {"model": place}
     is_command = bool(program) and program[0] != "trtllm-serve"
     return EngineProcess(
         name=name,
