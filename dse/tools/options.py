@@ -327,6 +327,8 @@ class Tool:
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
     other_defaults: tuple[Mapping[str, Any], ...] = ()  #: of versions ``before`` one, or of ``chips``
     effects: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: option without a leaf → what it moves
+    #: variable of the environment → option that it states
+    variable_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     file_overrides: bool = False  #: whether its file counts before its command line
     inline_options: tuple[str, ...] = ()  #: options whose text is JSON of further ones
     off_options: tuple[str, ...] = ()  #: switches that are read when they are off

@@ -213,7 +213,12 @@ def read(
         parts = everything.parts
         load = load_of([p.words for p in parts], [p.table for p in parts if p.table], everything.variables)
         values |= load.values
-        readings = [reading for reading in readings if reading.status != UNKNOWN or reading.option not in load.options]
+        loads = {name.lower() for name in load.options}
+        readings = [
+            reading
+            for reading in readings
+            if reading.status != UNKNOWN or reading.option.rpartition(".")[2].lower() not in loads
+        ]
         readings += [
             OptionReading(name, text, STATED, {path: load.values[path] for path in paths}, file=load.client)
             for name, (text, paths) in load.options.items()
@@ -284,6 +289,7 @@ def _seen(files: Sources) -> Iterator[str]:
 def option_names(tool: Tool) -> frozenset[str]:
     """Return the names of the options that a tool's rules read, with aliases and options of its tables."""
     names = {*tool.aliases, *tool.aliases.values(), *tool.defaults, *(name for name in tool.effects if "*" not in name)}
+    names |= {name for name in tool.model_options if isinstance(name, str)}
     for rule in tool.rules:
         names |= _names_of(rule)
     return frozenset(names)
@@ -357,7 +363,9 @@ def _stated_options(
             places |= dict.fromkeys(stated, part.file)
     commands = _commands(files, tool, names)
     single = recognition.launcher_options() | {name for name in tool.model_options if isinstance(name, str)}
-    by_command = [(part, options_of(_with_model(part.words, tool), tool, single)) for part in commands]
+    by_command = [
+        (part, options_of(_with_model(_from_program(part.words, tool), tool), tool, single)) for part in commands
+    ]
     chosen, more = _of_role(by_command, tool, options, role, where)
     notes += more
     for part, stated in chosen:
@@ -369,6 +377,10 @@ def _stated_options(
             options.pop(name, None)
         options |= stated
         places |= dict.fromkeys(stated, part.file)
+    by_variable = {
+        tool.variable_options[name]: text for name, text in files.variables.items() if name in tool.variable_options
+    }
+    options = {name: text for name, text in by_variable.items() if name not in options} | options
     if len(options) > _MOST_OPTIONS:
         allowed = f"at most {_MOST_OPTIONS}"
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
@@ -416,6 +428,13 @@ def _commands(files: Sources, tool: Tool, names: frozenset[str]) -> list[Source]
 def _plain_name(word: str, tool: Tool) -> str:
     """Return the name of the option that a word is, as rules have it."""
     return option_name(word.lstrip("+").partition("=")[0], tool)
+
+
+def _from_program(words: Sequence[str], tool: Tool) -> Sequence[str]:
+    """Return the words from the program of an engine on, without those of launchers in front; others as they are."""
+    patterns = recognition.words_of(tool.name) if tool.study == "serving" else ()
+    starts = (i for i, word in enumerate(words) if any(recognition.matches_word(word, p) for p in patterns))
+    return words[next(starts, 0) :]
 
 
 def _with_model(words: Sequence[str], tool: Tool) -> list[str]:
@@ -506,15 +525,36 @@ def _text(value: Any) -> str:
 def _option_name(path: str, tool: Tool, names: frozenset[str]) -> str:
     """Return the option of a path in a configuration: the longest end of the path that the tool's rules know.
 
-    Names are tried as they are, behind two dashes, and with dashes for underscores.
+    Names are tried as they are, behind two dashes, and with dashes for underscores. A key within an option of an engine
+    that is a table (``speculative-config.model``) is none of the engine's own.
     """
     keys = path.split(".")
     for start in range(len(keys)):
         end = ".".join(keys[start:])
-        for name in (end, f"--{end}", f"--{end.replace('_', '-')}", end.replace("-", "_"), f"--{end.lstrip('-')}"):
+        for name in _spellings(end):
             if name in names:
                 return tool.aliases.get(name, name)
+        table = next((name for name in _spellings(keys[start]) if name in _table_names(tool)), "")
+        if table and start + 1 < len(keys):
+            return option_name(".".join([table, *keys[start + 1 :]]), tool)
+    if tool.study == "serving" and tool.dashes and len(keys) == 1:
+        return option_name(f"--{path}", tool)
     return keys[-1] if keys[-1].startswith("--") else option_name(path, tool)
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """Return the ways in which rules may have the name of a key."""
+    return (name, f"--{name}", f"--{name.replace('_', '-')}", name.replace("-", "_"), f"--{name.lstrip('-')}")
+
+
+@functools.lru_cache(maxsize=64)
+def _table_names(tool: Tool) -> frozenset[str]:
+    """Return the options of an engine that are tables, by the dotted names of its rules and effects."""
+    if tool.study != "serving":
+        return frozenset()
+    names = {*option_names(tool), *tool.effects}
+    dotted = {name.partition(".")[0] for name in names if "." in name}
+    return frozenset(dotted | {name[:-1] for name in tool.effects if re.fullmatch(r"[\w-]+[-_]config\*", name)})
 
 
 def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, notes: list[str]) -> dict[str, str]:

@@ -208,7 +208,8 @@ def _is_toml(text: str) -> bool:
 
 def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
     """Add the commands of a script, its heredocs and scripts within words to a result."""
-    shell = script(text, result.variables, depth)
+    before = dict(result.variables)
+    shell = script(text, before, depth)
     result.variables.update(shell.variables)
     result.directives.extend(shell.directives)
     for command in _joined(shell.commands):
@@ -216,7 +217,8 @@ def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
     if not shell.commands and not shell.directives:  # assignments alone may be options of a program that has no dashes
         result.parts.append(Source(name, tuple(_split(text))))
     used = {word for part in result.parts for word in part.words}
-    for variable, value in shell.variables.items():  # options and commands that no command of the file takes
+    assigned = {key: value for key, value in shell.variables.items() if before.get(key) != value}
+    for variable, value in assigned.items():  # options and commands that no command of the file takes
         words = tuple(_split(value)) if value.lstrip().startswith("-") else ()
         if words and not used & set(words):
             result.parts.append(Source(f"{name}: {variable}", words))
