@@ -56,6 +56,9 @@ VERDICTS = {
     WRONG: "neither, or dse refuses what ran",
 }
 
+#: Text in place of a reason.
+NO_REASON = "No reason yet."
+
 #: Kinds whose answer counts although the design is refused.
 _WITHOUT_STEP = ("memory", "fit")
 
@@ -120,7 +123,12 @@ class Answer(NamedTuple):
             return RIGHT if self.value == question.right else WRONG
         if abs(self.error) <= question.tolerance:
             return RIGHT
-        return INSIDE if self.bounds and self.bounds[0] <= question.right <= self.bounds[1] else WRONG
+        return INSIDE if self.in_interval else WRONG
+
+    @property
+    def in_interval(self) -> bool:
+        """True if the 80 % interval has the right value; False without an interval."""
+        return self.bounds is not None and self.bounds[0] <= self.question.right <= self.bounds[1]
 
 
 def questions() -> list[Question]:
@@ -181,11 +189,11 @@ def _leaves(options: Mapping[str, Any], settings: Mapping[str, float], right: Ma
     """Values of the leaves that a question names: as a file states them, else of the design that follows."""
     from dse.tools import tool_of
 
-    stated = shlex.join(f"--set={name}={value:g}" for name, value in settings.items())
+    texts = shlex.join(f"--set={name}={value:g}" for name, value in settings.items())
     serving = ["--serving"] if tool_of(options["tool"]).study == "serving" else []
     devices = ["-n", str(options["n_devices"])] if options["n_devices"] else []
     line = ["evaluate", "-w", options["workload"], "-s", options["system"], *devices, *serving, "--no-uncertainty"]
-    _, values = _options(f"{shlex.join(line)} {stated}", Path("."))
+    _, values = _options(f"{shlex.join(line)} {texts}", Path("."))
     design = capabilities()["evaluate"].perform(values).document["design"]
     return {name: float(settings.get(name, design.get(leaf_path(name), float("nan")))) for name in right}
 
@@ -195,12 +203,16 @@ def _leaves(options: Mapping[str, Any], settings: Mapping[str, float], right: Ma
 _INTRODUCTION = """\
 # What people asked, what dse says, what was measured
 
-Written by `{command}`. Questions that practitioners put to issue trackers, and launch configurations that somebody ran
-and published: {count} of them, each with the command that asks dse. They were chosen for their spread of tools, chips
-and models, and rather from sources that no fit has seen ({unseen} of {count}); a figure is *fitted* if a fit has seen it.
-Nothing was fitted or chosen to answer them. A command states what the source states; the rest is the default of dse.
-Errors of all published rows are in [accuracy](accuracy.md) and [serving](serving.md). Commands, tolerances and files:
-[tables/answers.toml](tables/answers.toml)."""
+Written by `{command}`.
+
+{count} questions that practitioners put to issue trackers, or that a published run answers: the command that asks dse,
+its answer, what was measured or is right, and why dse is wrong where it is. They were chosen for a spread of tools,
+chips and models, and rather from sources that no fit has seen ({unseen} of {count}). A figure is *fitted* if a fit has
+seen it. Nothing was fitted to these answers. A command says what the source says; the rest is the default of dse.
+
+Tolerances: 10 to 15 % of times, rates and memory in training, 15 to 20 % in serving, 30 % of times to first token, 5 to
+10 % of ratios. Commands, tolerances and files: [tables/answers.toml](tables/answers.toml). Errors of all published
+rows: [accuracy](accuracy.md), [serving](serving.md)."""
 
 
 def page(answers: Sequence[Answer], line: str) -> str:
@@ -212,10 +224,15 @@ def page(answers: Sequence[Answer], line: str) -> str:
             _INTRODUCTION.format(command=line, count=len(answers), unseen=unseen),
             "\n".join(f"- *{word}*: {meaning}" for word, meaning in VERDICTS.items()),
             "## Totals",
-            table(["questions", "asked", *VERDICTS], _totals(answers), ("questions",)),
+            table(["questions", "number", *VERDICTS, "in their 80 % interval"], _totals(answers), ("questions",)),
+            _coverage(answers),
             "## Answers",
             "The interval behind a value is that of 80 %; orders, settings, shapes and simulations have none.",
-            table(["question", "dse says", "measured", "error", "verdict", "fitted"], map(cells, answers), ("question",)),
+            table(
+                ["question", "dse says", "measured or right", "error", "verdict", "fitted"],
+                map(cells, answers),
+                ("question",),
+            ),
             "By question, with command and source: " + filed("answers", _COLUMNS, map(_columns, answers)),
             f"## The {len(wrong)} wrong ones, and why",
             *map(_reason, wrong),
@@ -225,18 +242,33 @@ def page(answers: Sequence[Answer], line: str) -> str:
 
 def _totals(answers: Sequence[Answer]) -> Iterator[list[str]]:
     """A row of counts by kind, by whether the figure is fitted, and of all."""
-    groups = {name: [one for one in answers if one.question.kind == kind] for kind, name in KINDS.items()}
-    groups |= {"fitted": [one for one in answers if one.question.fitted]}
-    groups |= {"not fitted": [one for one in answers if not one.question.fitted], "**all**": list(answers)}
+    groups = {name: [answer for answer in answers if answer.question.kind == kind] for kind, name in KINDS.items()}
+    groups |= {"fitted": [answer for answer in answers if answer.question.fitted]}
+    groups |= {"not fitted": [answer for answer in answers if not answer.question.fitted], "**all**": list(answers)}
     for name, members in groups.items():
         counts = Counter(member.verdict for member in members)
-        yield [name, str(len(members)), *(str(counts[verdict]) for verdict in VERDICTS)]
+        intervals = [member for member in members if member.bounds]
+        hits = f"{sum(member.in_interval for member in intervals)} of {len(intervals)}" if intervals else "–"
+        yield [name, str(len(members)), *(str(counts[verdict]) for verdict in VERDICTS), hits]
+
+
+def _coverage(answers: Sequence[Answer]) -> str:
+    """How many intervals of figures that no fit has seen hold."""
+    intervals = [answer for answer in answers if answer.bounds and not answer.question.fitted]
+    count = sum(answer.in_interval for answer in intervals)
+    share = percent(count / len(intervals), digits=0) if intervals else "none"
+    return (
+        f"Of {len(intervals)} intervals of figures that no fit has seen, {count} hold the measured value: {share}, where "
+        "80 % were promised."
+    )
 
 
 def cells(answer: Answer) -> list[str]:
     """Cells of a row of the page."""
     question = answer.question
-    error = "–" if answer.error is None or question.metric == "feasible" else percent(answer.error, "+", 0)
+    error = (
+        "–" if answer.error is None or question.metric == "feasible" else percent(round(answer.error, 2) + 0.0, "+", 0)
+    )
     verdict = f"**{answer.verdict}**" if answer.verdict == WRONG else answer.verdict
     right = _text(question, question.right)
     return [question.question, said(answer), right, error, verdict, "yes" if question.fitted else "no"]
@@ -270,22 +302,21 @@ def _columns(answer: Answer) -> list[str]:
     """Cells of a row of the file."""
     question = answer.question
     numbers = [_text(question, question.right), said(answer)]
-    if answer.error is not None:
+    if answer.error is not None and question.unit:
         numbers = [f"{number:.6g}" for number in (question.right, answer.value)]
     ends = [f"{end:.6g}" for end in answer.bounds or ()] or ["", ""]
-    known = [question.question, question.kind, "yes" if question.fitted else "no", question.unit]
-    return [*known, *numbers, *ends, answer.verdict, question.source, f"dse {question.command}"]
+    first = [question.question, question.kind, "yes" if question.fitted else "no", question.unit]
+    return [*first, *numbers, *ends, answer.verdict, question.source, f"dse {question.command}"]
 
 
 def _reason(answer: Answer) -> str:
     """A wrong answer with its reason."""
     question = answer.question
-    heading = f"**{question.question}** {said(answer)}; measured {_text(question, question.right)} ({question.source})."
+    word = "right is" if question.kind in ("setting", "shape") else "measured"
+    heading = f"**{question.question}** {said(answer)}; {word} {_text(question, question.right)} ({question.source})."
     refusal = f" dse: {answer.refusal}." if answer.refusal else ""
     commands = [f"dse {line}" for line in (question.command, question.against) if line]
-    return f"{heading}{refusal} {question.why or 'Not explained.'}\n\n" + "\n".join(
-        ["```text", *commands, "```"]
-    )
+    return f"{heading}{refusal} {question.why or NO_REASON}\n\n" + "\n".join(["```text", *commands, "```"])
 
 
 def main() -> None:
@@ -300,8 +331,8 @@ def main() -> None:
         return
     for question in questions():
         if question.name.startswith(options.question):
-            one = answer(question)
-            print(f"{question.name}: {' | '.join(cells(one))}\n  dse {question.command}\n  {one.refusal}")
+            reply = answer(question)
+            print(f"{question.name}: {' | '.join(cells(reply))}\n  dse {question.command}\n  {reply.refusal}")
 
 
 if __name__ == "__main__":
