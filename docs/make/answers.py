@@ -313,10 +313,12 @@ def _reason(answer: Answer) -> str:
     """A wrong answer with its reason."""
     question = answer.question
     word = "right is" if question.kind in ("setting", "shape") else "measured"
-    heading = f"**{question.question}** {said(answer)}; {word} {_text(question, question.right)} ({question.source})."
-    refusal = f" dse: {answer.refusal}." if answer.refusal else ""
+    heading = f"**{question.question}** dse: {said(answer)}; {word} {_text(question, question.right)}."
+    refusal = f" It says: {answer.refusal}." if answer.refusal else ""
     commands = [f"dse {line}" for line in (question.command, question.against) if line]
-    return f"{heading}{refusal} {question.why or NO_REASON}\n\n" + "\n".join(["```text", *commands, "```"])
+    return f"{heading}{refusal} {question.why or NO_REASON} Source: {question.source}.\n\n" + "\n".join(
+        ["```text", *commands, "```"]
+    )
 
 
 def main() -> None:

@@ -73,7 +73,7 @@ def test_verdicts():
 def test_a_refusal_is_an_answer():
     reply = answer(_TIME._replace(command="evaluate -w no-model -s h100"))
     assert reply.value is None and "no-model" in reply.refusal
-    assert f"{NO_REASON}\n\n```text\ndse evaluate -w no-model -s h100\n```" in page([reply], "make")
+    assert f"{NO_REASON} Source: b.\n\n```text\ndse evaluate -w no-model -s h100\n```" in page([reply], "make")
 
 
 @pytest.mark.slow
