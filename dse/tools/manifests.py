@@ -71,7 +71,8 @@ def _workers(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -
     elif "llm_configs" in document or "applications" in document:
         yield from _ray_serve(document)
     elif isinstance(document.get("services"), dict) and "apiVersion" not in document:
-        for name, service in document["services"].items():
+        services = {name: child for name, child in document["services"].items() if isinstance(child, dict)}
+        for name, service in services.items():
             yield from containers([service], Pod(str(name), {}, maps), steps)
     elif "modelArtifacts" in document or document.get("kind") == "LLMInferenceService":
         yield from _llm_d(document, maps, steps)
@@ -151,7 +152,8 @@ def _pools(node: Any, document: Table, steps: Iterator[int], path: str = "") -> 
         if all(isinstance(entry, dict) and any(map(_ENGINE_KEY.fullmatch, _keys(entry))) for entry in entries.values()):
             for name, entry in entries.items():
                 role = "" if name == "aggregated" else _ROLES.get(name, name)
-                yield _pool(name, role, dict(entry or {}), document, f"{path}.{name}")
+                shared = {key: child for key, child in node.items() if not isinstance(child, dict | list)}
+                yield _pool(name, role, {**shared, **(entry or {})}, document, f"{path}.{name}")
             return
     for key, child in node.items():
         yield from _pools(child, document, steps, f"{path}.{key}")
@@ -161,9 +163,13 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> E
     """Return the engine of a pool: options of TensorRT-LLM are those of its file, others those of a command."""
     text = " ".join((path, *texts(document, 0))).lower()
     program = next((words for pattern, words in _PROGRAMS.items() if re.search(pattern, text)), ())
-    resources = subtable(document, "resources")
+    resources = subtable(document, "resources") or subtable(document, "hardware")
     prefix = role or "agg"
     nodes, replicas = (whole_number(resources.get(f"{prefix}_{key}")) for key in ("nodes", "workers"))
+    places = (subtable(document, "environment").get("model_path"), subtable(document, "model").get("path"))
+    if not {"model", "model_path", "model-path"} & options.keys():
+        place = next((place for place in places if isinstance(place, str)), None)
+        options |= {} if place is None else {"model": place}
     is_command = bool(program) and program[0] != "trtllm-serve"
     return EngineProcess(
         name=name,

@@ -327,6 +327,8 @@ class Tool:
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
     other_defaults: tuple[Mapping[str, Any], ...] = ()  #: of versions ``before`` one, or of ``chips``
     effects: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: option without a leaf → what it moves
+    #: variable of the environment → option that it states
+    variable_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     file_overrides: bool = False  #: whether its file counts before its command line
     inline_options: tuple[str, ...] = ()  #: options whose text is JSON of further ones
     off_options: tuple[str, ...] = ()  #: switches that are read when they are off
@@ -335,6 +337,8 @@ class Tool:
     chip_options: tuple[str, ...] = ()  #: options that name the chip
     #: ``nodes``, ``per_node``, ``total`` → options that state them
     device_options: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    reads_only: bool = False  #: whether its options are read, and no line is written
+    none_options: tuple[str, ...] = ()  #: options with a value ``none`` that is not their default
     auto_is_open: bool = False  #: whether ``auto`` is filled in by the program that calls it, not by its default
     stack_tool: str = ""  #: tool of dse's stacks whose figures its runs have, by default its own name
 

@@ -51,6 +51,7 @@ _NOTHING = ("auto", "null", "none", "~", "default", "unset")
 
 #: In place of the text of an option, to see which rules read it.
 _PROBES = ("918273", "?")
+_TURNED = {"true": ("false",), "false": ("true",)}
 
 #: Degrees whose product the number of devices is a multiple of.
 _DEGREES = ("mapping.tp", "mapping.pp", "mapping.cp")
@@ -202,14 +203,22 @@ def read(
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
     readings, stated_paths = _option_readings(chosen, merged, stated, defaults, values, places)
-    if not any(reading.leaves for reading in readings if reading.status == STATED) and not slug:
+    unstated = read_options(chosen, _merged(chosen, defaults, {}) | pseudo, where, strict=False)
+    stated_paths |= {path for path, value in values.items() if unstated.get(path) != value}
+    has_shares = any(isinstance(rule, ByteDependentOption) and rule.name in stated for rule in chosen.rules)
+    if not slug and not has_shares and not stated_paths:
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
     if chosen.study == "serving":
         parts = everything.parts
         load = load_of([p.words for p in parts], [p.table for p in parts if p.table], everything.variables)
         values |= load.values
-        readings = [reading for reading in readings if reading.status != UNKNOWN or reading.option not in load.options]
+        loads = {name.lower() for name in load.options}
+        readings = [
+            reading
+            for reading in readings
+            if reading.status != UNKNOWN or reading.option.rpartition(".")[2].lower() not in loads
+        ]
         readings += [
             OptionReading(name, text, STATED, {path: load.values[path] for path in paths}, file=load.client)
             for name, (text, paths) in load.options.items()
@@ -218,7 +227,6 @@ def read(
     if chosen.study == "serving" and n_devices is None:
         total = math.prod(values.get(path, 1.0) for path in (*_DEGREES, "mapping.dp"))
         devices = DeviceCount(int(total), devices.nodes, devices.per_node)
-    _check(values, devices, slug, where)
     shape = {path: value for path, value in values.items() if is_shape(path)}
     shares = [rule.name for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in merged]
     return Reading(
@@ -281,6 +289,7 @@ def _seen(files: Sources) -> Iterator[str]:
 def option_names(tool: Tool) -> frozenset[str]:
     """Return the names of the options that a tool's rules read, with aliases and options of its tables."""
     names = {*tool.aliases, *tool.aliases.values(), *tool.defaults, *(name for name in tool.effects if "*" not in name)}
+    names |= {name for name in tool.model_options if isinstance(name, str)}
     for rule in tool.rules:
         names |= _names_of(rule)
     return frozenset(names)
@@ -354,7 +363,9 @@ def _stated_options(
             places |= dict.fromkeys(stated, part.file)
     commands = _commands(files, tool, names)
     single = recognition.launcher_options() | {name for name in tool.model_options if isinstance(name, str)}
-    by_command = [(part, options_of(_with_model(part.words, tool), tool, single)) for part in commands]
+    by_command = [
+        (part, options_of(_with_model(_from_program(part.words, tool), tool), tool, single)) for part in commands
+    ]
     chosen, more = _of_role(by_command, tool, options, role, where)
     notes += more
     for part, stated in chosen:
@@ -366,6 +377,10 @@ def _stated_options(
             options.pop(name, None)
         options |= stated
         places |= dict.fromkeys(stated, part.file)
+    by_variable = {
+        tool.variable_options[name]: text for name, text in files.variables.items() if name in tool.variable_options
+    }
+    options = {name: text for name, text in by_variable.items() if name not in options} | options
     if len(options) > _MOST_OPTIONS:
         allowed = f"at most {_MOST_OPTIONS}"
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
@@ -413,6 +428,13 @@ def _commands(files: Sources, tool: Tool, names: frozenset[str]) -> list[Source]
 def _plain_name(word: str, tool: Tool) -> str:
     """Return the name of the option that a word is, as rules have it."""
     return option_name(word.lstrip("+").partition("=")[0], tool)
+
+
+def _from_program(words: Sequence[str], tool: Tool) -> Sequence[str]:
+    """Return the words from the program of an engine on, without those of launchers in front; others as they are."""
+    patterns = recognition.words_of(tool.name) if tool.study == "serving" else ()
+    starts = (i for i, word in enumerate(words) if any(recognition.matches_word(word, p) for p in patterns))
+    return words[next(starts, 0) :]
 
 
 def _with_model(words: Sequence[str], tool: Tool) -> list[str]:
@@ -503,15 +525,36 @@ def _text(value: Any) -> str:
 def _option_name(path: str, tool: Tool, names: frozenset[str]) -> str:
     """Return the option of a path in a configuration: the longest end of the path that the tool's rules know.
 
-    Names are tried as they are, behind two dashes, and with dashes for underscores.
+    Names are tried as they are, behind two dashes, and with dashes for underscores. A key within an option of an engine
+    that is a table (``speculative-config.model``) is none of the engine's own.
     """
     keys = path.split(".")
     for start in range(len(keys)):
         end = ".".join(keys[start:])
-        for name in (end, f"--{end}", f"--{end.replace('_', '-')}", end.replace("-", "_"), f"--{end.lstrip('-')}"):
+        for name in _spellings(end):
             if name in names:
                 return tool.aliases.get(name, name)
+        table = next((name for name in _spellings(keys[start]) if name in _table_names(tool)), "")
+        if table and start + 1 < len(keys):
+            return option_name(".".join([table, *keys[start + 1 :]]), tool)
+    if tool.study == "serving" and tool.dashes and len(keys) == 1:
+        return option_name(f"--{path}", tool)
     return keys[-1] if keys[-1].startswith("--") else option_name(path, tool)
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """Return the ways in which rules may have the name of a key."""
+    return (name, f"--{name}", f"--{name.replace('_', '-')}", name.replace("-", "_"), f"--{name.lstrip('-')}")
+
+
+@functools.lru_cache(maxsize=64)
+def _table_names(tool: Tool) -> frozenset[str]:
+    """Return the options of an engine that are tables, by the dotted names of its rules and effects."""
+    if tool.study != "serving":
+        return frozenset()
+    names = {*option_names(tool), *tool.effects}
+    dotted = {name.partition(".")[0] for name in names if "." in name}
+    return frozenset(dotted | {name[:-1] for name in tool.effects if re.fullmatch(r"[\w-]+[-_]config\*", name)})
 
 
 def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, notes: list[str]) -> dict[str, str]:
@@ -519,7 +562,8 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
     open_names = {
         name: text for name, text in options.items() if re.search(r"\$\{?\w", text) and not text.startswith("{")
     }
-    relevant = [name for name in open_names if name in option_names(tool) and name not in tool.effects]
+    models = {name for entry in tool.model_options for name in ([entry] if isinstance(entry, str) else entry)}
+    relevant = [name for name in open_names if name in option_names(tool) - models and name not in tool.effects]
     if relevant:
         shown = ", ".join(f"{name} {options[name]}" for name in relevant[:4])
         notes.append(f"left open by the file: {shown}")
@@ -528,7 +572,7 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
         name: text
         for name, text in options.items()
         if name not in open_names
-        and text.lower() not in _NOTHING
+        and (text.lower() not in _NOTHING or (name in tool.none_options and text.lower() == "none"))
         and not (name in rows and (text in rows[name].nothing or (text == "" and not rows[name].switch)))
     }
 
@@ -594,8 +638,8 @@ def _option_readings(
         leaves = {path: values[path] for path in sorted(paths)}
         shares = any(isinstance(rule, ByteDependentOption) and rule.name == name for rule in tool.rules)
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
-        moves = "" if paths or shares else identity or effect_of(tool, name)
-        reads = not moves and any(name in names for names in _cached_names(tool).values())  # as it would be without it
+        reads = any(name in names for names in _cached_names(tool).values())  # even if the leaf is what it would be
+        moves = "" if paths or shares else identity or ("" if reads else effect_of(tool, name))
         status = STATED if paths or shares or identity or reads else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
     for name, text in defaults.items():
@@ -621,9 +665,9 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
     for rule in tool.rules:
         if name not in _cached_names(tool)[id(rule)]:
             continue
-        now, thens = _quietly(rule, merged) or {}, [_quietly(rule, {**merged, name: probe}) for probe in _PROBES]
-        thens = [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]
-        for then in thens:
+        probes = (*_PROBES, *_TURNED.get(merged[name].lower(), ()))
+        now, thens = _quietly(rule, merged) or {}, [_quietly(rule, {**merged, name: probe}) for probe in probes]
+        for then in [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]:
             paths |= {path for path in now if then.get(path) != now[path]} | {
                 path for path in then if path not in now and now
             }
@@ -808,8 +852,14 @@ def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> di
     }
 
 
-def _check(values: Mapping[str, float], devices: DeviceCount, slug: str | None, where: str) -> None:
-    """Raise InputError for degrees that contradict the devices, the model or the batch: the tool does not start."""
+def check(reading: Reading, where: str) -> None:
+    """Raise InputError for degrees that contradict the devices, the model or the batch: the tool does not start.
+
+    Args:
+        reading: of files.
+        where: name of the files.
+    """
+    values, devices, slug = reading.shape | reading.values, reading.devices, reading.workload
     entry = catalog.entry("workload", slug) if slug else None
 
     def value(name: str) -> float:

@@ -191,10 +191,12 @@ _RESERVED_SHARE, _ATTENTION_FACTOR = 0.3, 0.3
 
 
 def _reserved(leaf: Lookup) -> Pairs:
-    """Return the conservativeness for the reserved share of an answer, empty for its default."""
+    """Return the conservativeness for the reserved share of an answer, empty for its default with and without ranks."""
     share = leaf(_RESERVED)
     factor = _RESERVED_SHARE * (_ATTENTION_FACTOR if _attention_ranks(leaf) > 1.0 else 1.0)
-    return [] if share is None or abs(share / factor - 1.0) < 1e-6 else [(_CONSERVATIVENESS, number(share / factor))]
+    if share is None or any(abs(share / default - 1.0) < 1e-6 for default in (factor, _RESERVED_SHARE)):
+        return []
+    return [(_CONSERVATIVENESS, number(share / factor))]
 
 
 def _read_reserved(options: Mapping[str, str]) -> dict[str, float]:

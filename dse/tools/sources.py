@@ -13,7 +13,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -208,18 +208,36 @@ def _is_toml(text: str) -> bool:
 
 def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
     """Add the commands of a script, its heredocs and scripts within words to a result."""
-    shell = script(text, result.variables, depth)
+    before = dict(result.variables)
+    shell = script(text, before, depth)
     result.variables.update(shell.variables)
     result.directives.extend(shell.directives)
-    for command in shell.commands:
+    for command in _joined(shell.commands):
         _read_command(name, command, result, depth)
+    if not shell.commands and not shell.directives:  # assignments alone may be options of a program that has no dashes
+        result.parts.append(Source(name, tuple(_split(text))))
     used = {word for part in result.parts for word in part.words}
-    for variable, value in shell.variables.items():  # options and commands that no command of the file takes
+    assigned = {key: value for key, value in shell.variables.items() if before.get(key) != value}
+    for variable, value in assigned.items():  # options and commands that no command of the file takes
         words = tuple(_split(value)) if value.lstrip().startswith("-") else ()
         if words and not used & set(words):
             result.parts.append(Source(f"{name}: {variable}", words))
         elif _is_script(value) and not used & {word for word in _split(value) if word.startswith("-")}:
             _read_script(f"{name}: {variable}", value, result, depth + 1)
+
+
+def _joined(commands: Iterable[Command]) -> Iterator[Command]:
+    """Yield commands, lines of options joined to the command in front: a list of arguments needs no backslashes."""
+    before: Command | None = None
+    for command in commands:
+        if before is not None and command.words[0].startswith("-") and not command.text and not before.text:
+            before = Command([*before.words, *command.words])
+            continue
+        if before is not None:
+            yield before
+        before = command
+    if before is not None:
+        yield before
 
 
 def _read_command(name: str, command: Command, result: Sources, depth: int) -> None:

@@ -180,3 +180,20 @@ def test_loads_of_clients(line, leaves):
 def test_variables_that_name_a_load():
     values = values_of(f"ISL=8192\nOSL=1024\nCONC=64\n{VLLM} -tp 8\nrun_client.sh\n", system="h200")
     assert (values["prompt_tokens"], values["output_tokens"], values["concurrency"]) == (8192, 1024, 64)
+
+
+def test_keys_within_a_table_are_not_those_of_the_engine():
+    text = (
+        "tensor_parallel_size: 8\nmax_batch_size: 256\ncuda_graph_config: {max_batch_size: 64, enable_padding: true}\n"
+    )
+    reading = read({"options.yaml": text}, TOOLS, tool="tensorrt-llm", workload="deepseek-v3", system="h200")
+    assert reading.values["software.engine.most_sequences"] == 256
+    draft = "speculative-config: {model: x/y, num_speculative_tokens: 3}"
+    text = f"model: deepseek-ai/DeepSeek-V3\ntensor-parallel-size: 8\n{draft}"
+    reading = read({"options.yaml": text}, TOOLS, tool="vllm", system="h200")
+    assert reading.workload == "deepseek-v3" and reading.values["mapping.serving.drafts"] == 3
+
+
+def test_options_of_a_launcher_in_front_are_none_of_the_engine():
+    reading = read({"run.sh": f"mpirun -n 1 --oversubscribe {TRT} --tp_size 8"}, TOOLS, system="h200")
+    assert {row.option for row in reading.options if row.status == "unknown"} == set()
