@@ -151,6 +151,10 @@ def _read(name: str, text: str, result: Sources, depth: int) -> None:
     if PurePath(name).suffix == ".py":
         result.parts.append(Source(name, table=_python(name, text)))
         return
+    if rest := _HEREDOC_END.search(text):
+        if "<<" not in text[: rest.start()]:
+            _read(name, text[: rest.start()], result, depth + 1)
+            text = text[rest.end() :]
     documents = _documents(name, text)
     for document in documents:
         result.variables.update(
@@ -162,6 +166,10 @@ def _read(name: str, text: str, result: Sources, depth: int) -> None:
         _read_inner(name, table, result, depth, itertools.count())
     if not documents:
         _read_script(name, text, result, depth)
+
+
+#: Line that ends a heredoc, with which a file and its command are copied without the line in front.
+_HEREDOC_END = re.compile(r"(?m)^(EOF|EOL|END|YAML)$")
 
 
 def _documents(name: str, text: str) -> list[dict[str, Any]]:
@@ -209,7 +217,10 @@ def _is_toml(text: str) -> bool:
 def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
     """Add the commands of a script, its heredocs and scripts within words to a result."""
     before = dict(result.variables)
-    shell = script(text, before, depth)
+    try:
+        shell = script(text, before, depth)
+    except InputError as error:
+        raise InputError(name, error.got, error.allowed, error.fix) from None
     result.variables.update(shell.variables)
     result.directives.extend(shell.directives)
     for command in _joined(shell.commands):
