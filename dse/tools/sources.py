@@ -187,6 +187,8 @@ def _documents(name: str, text: str) -> list[dict[str, Any]]:
             return []
     except RecursionError:
         raise InputError(name, "brackets nested too deep", "a configuration", "check the file") from None
+    except InputError as error:
+        raise InputError(name, error.got, error.allowed, error.fix) from None
     except ValueError as error:
         if suffix in (".json", ".toml"):
             allowed = f"valid {suffix[1:].upper()}"

@@ -119,7 +119,9 @@ def assert_stated(stated, design, line):
         had = float(leaf(design, path) or 0.0)
         same = value == pytest.approx(had, rel=1e-5) or any({value, had} <= one for one in ALIKE.get(path, []))
         of_experts = path == "mapping.experts.etp" and "mapping.experts.ep" in line.unsupported
-        assert same or path in line.unsupported or of_experts, (path, value, had, line.text)
+        # gradients of fp32 have 4 bytes where a tool has one format of both; the stack of the design is of 16 bits
+        is_of_format = path == "software.gradient_bytes" and value == 4.0 and stated.get("mapping.precision") == 0.0
+        assert same or path in line.unsupported or of_experts or is_of_format, (path, value, had, line.text)
 
 
 @pytest.mark.parametrize(
