@@ -165,6 +165,8 @@ _MODEL_KEYS = {
     "hidden_size",
     "n_layer",
     "num_layers",
+    "_class_name",
+    "transformers_version",
 }
 _RECIPE_KEYS = {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "kind", "apiVersion"}
 
