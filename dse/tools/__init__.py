@@ -47,8 +47,9 @@ from dse.tools.options import (
     Pairs,
     Tool,
 )
-from dse.tools.reading import OptionReading, Reading
+from dse.tools.reading import OptionReading, Reading, option_names
 from dse.tools.recipes import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, NEMO, NEMO_RL, NEMO_RUN, PRIMUS
+from dse.tools.recognition import title_of
 from dse.tools.sglang import SGLANG
 from dse.tools.tensorrt_llm import TENSORRT_LLM
 from dse.tools.torchtitan import TORCHTITAN
@@ -99,9 +100,11 @@ __all__ = [
     "design_lookup",
     "launch",
     "measuring",
+    "option_names",
     "read_arguments",
     "read_files",
     "router",
+    "title_of",
     "tool_of",
     "values_of",
 ]  # fmt: skip

@@ -269,10 +269,10 @@ def _read_command(name: str, command: Command, result: Sources, depth: int) -> N
             result.variables.pop(place, None)
         return
     behind = [word for i, word in enumerate(words) if i > 1 and words[i - 1] in _SHELL_OPTIONS and "sh" in words[i - 2]]
-    scripts = [*behind, *(word for word in words if _is_script(word) and word not in behind)]
+    scripts = [*behind, *(word for word in words if _is_script(_value_of(word)) and word not in behind)]
     if scripts and not command.text:
         for text in scripts:
-            _read_script(name, text, result, depth + 1)
+            _read_script(name, _value_of(text), result, depth + 1)
         words = [word for word in words if word not in scripts]
     result.parts.append(Source(name, tuple(words)))
 
@@ -285,6 +285,11 @@ def _called(words: Sequence[str], files: Mapping[str, str], name: str) -> tuple[
             if is_name and file != name.partition(":")[0]:
                 return file, list(words[i + 1 :])
     return None
+
+
+def _value_of(word: str) -> str:
+    """Return the value of ``--name=value``, another word as it is."""
+    return word.partition("=")[2] if re.match(r"--[\w-]+=", word) else word
 
 
 def _is_script(word: str) -> bool:
