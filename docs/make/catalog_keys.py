@@ -106,6 +106,8 @@ MEANINGS = {
     "overlap_dp_from_stage": "first ZeRO stage whose dp messages overlap by default",
     "selective": "policy that the stack calls selective recompute",
     "max_seq_len": "maximum context length; a longer one is reported",
+    "weight_bytes": "bytes per weight of the checkpoint without experts, where they do not follow from `checkpoint`",
+    "expert_bytes": "bytes per weight of its routed experts, likewise",
     "draft_layers": "draft layers of the checkpoint, for launch lines",
     "parameters_published": f"parameters as published, {_COMPARISON}",
     "active_published": f"active parameters as published, {_COMPARISON}",

@@ -35,14 +35,16 @@ def launch(
 ) -> Report:
     """Write the command line that starts a design, or read one.
 
-    For Megatron-LM, Megatron-Bridge, NeMo, DeepSpeed, torchtitan and MaxText a training design, for vLLM, SGLang and
-    TensorRT-LLM one that serves. Lists the values that the tool has no option for. Of a command line that
-    is given, first prints the values that it states, as --set takes them. For a design that cannot run it prints the
-    reasons; the exit status is 1 if they are about something that the line says.
+    For Megatron-LM, Megatron-Bridge, NeMo, DeepSpeed, torchtitan, MaxText, the Trainer of Transformers, TRL, axolotl
+    and LLaMA-Factory a training design, for vLLM, SGLang and TensorRT-LLM one that serves. Lists the values that the
+    tool has no option for. Of a command line that is given, first prints the values that it states, as --set takes
+    them. For a design that cannot run it prints the reasons; the exit status is 1 if they are about something that the
+    line says.
 
     Args:
         options: Options of the design.
-        tool: megatron-lm, megatron-bridge, nemo, deepspeed, torchtitan, maxtext; vllm, sglang, tensorrt-llm.
+        tool: megatron-lm, megatron-bridge, nemo, deepspeed, torchtitan, maxtext, transformers, trl, axolotl,
+            llama-factory; vllm, sglang, tensorrt-llm.
         role: Role of a pool of engines [default: an engine does both].
         form: line; the tool's own file; an experiment of Primus; a manifest, or values of a chart.
         arguments: File of the tool's arguments, a configuration or a manifest; settings override them [default: none].
@@ -55,8 +57,14 @@ def launch(
 
     tool_info = launching.tool_of(tool)
     study, tool_arguments = STUDIES[tool_info.study], launching.ArgumentValues({}, {})
+    context: dict[str, Any] = {
+        "workload": options.workload,
+        "system": options.system,
+        "n_devices": options.n_devices,
+        "role": role,
+    }
     if arguments is not None:
-        tool_arguments = launching.read_arguments(tool, _text(arguments))
+        tool_arguments = launching.read_arguments(tool, _text(arguments), **context)
     texts = setting_texts(options.settings)
     text_by_path = _texts_by_path(texts, tool_info.study == "serving")
     engines = ", ".join(sorted(name for name, entry in launching.TOOLS.items() if entry.study == "serving"))
@@ -69,12 +77,17 @@ def launch(
             for name, value in tool_arguments.settings.items()
             if paths[name] not in text_by_path
         ]
-        stated = dataclasses.replace(options, settings=[*read_settings, *texts])
-        return read_settings, stated.request(study, to_serve, tool_info.name)
+        tool_defaults = [
+            f"{name}={leaf_setting(leaf_path(name), value)}"
+            for name, value in tool_arguments.defaults.items()
+            if leaf_path(name) not in text_by_path
+        ]
+        stated = dataclasses.replace(options, settings=[*tool_defaults, *read_settings, *texts])
+        return read_settings, stated.request(study, to_serve, tool_info.stack_tool or tool_info.name)
 
     read_settings, request = apply_arguments(tool_arguments)
     if tool_arguments.design_dependent and arguments is not None:  # with the weights under the other options
-        tool_arguments = launching.read_arguments(tool, _text(arguments), request.design)
+        tool_arguments = launching.read_arguments(tool, _text(arguments), request.design, **context)
         read_settings, request = apply_arguments(tool_arguments)
     line = launching.launch(request.design, tool, study, options.workload, request.stack, role, form, options.system)
     hardware, reasons = (
@@ -87,6 +100,7 @@ def launch(
         "source": tool_info.source,
         "line": line.text,
         "settings": tool_arguments.settings,
+        "defaults": dict(tool_arguments.defaults),
         "no_option": {short_name(path): value for path, value in line.unsupported.items()},
         "passed_over": tool_arguments.foreign_options,
         "not_read": tool_arguments.unread,

@@ -14,9 +14,10 @@ Start with a table, then :mod:`dse.tools.rows`, which makes rules of it, and :mo
 from __future__ import annotations
 
 import functools
-import math
+import shlex
+import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dse.designs import accelerator_of, all_leaves, catalog, leaf, leaf_path, leaves_of, lookup_of, short_name
 from dse.designs.calibrated import context_note, context_of
@@ -24,8 +25,9 @@ from dse.designs.records import PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.doors import Study
 from dse.equations import ScalarFunction
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
-from dse.tools import documents, files, measuring, reading
+from dse.tools import files, measuring, reading
 from dse.tools.deepspeed import DEEPSPEED
+from dse.tools.huggingface import ACCELERATE, AXOLOTL, LLAMA_FACTORY, TRANSFORMERS, TRL
 from dse.tools.maxtext import MAXTEXT
 from dse.tools.measuring import benchmark_lines, router
 from dse.tools.megatron import MEGATRON_LM
@@ -71,6 +73,11 @@ TOOLS = {
         DEEPSPEED,
         TORCHTITAN,
         MAXTEXT,
+        TRANSFORMERS,
+        TRL,
+        ACCELERATE,
+        AXOLOTL,
+        LLAMA_FACTORY,
         VLLM,
         SGLANG,
         TENSORRT_LLM,
@@ -145,6 +152,10 @@ def launch(
         tool_names = ", ".join(name for name, other in TOOLS.items() if other.study == study.name)
         raise InputError(
             "--for", f"{tool}, a tool of {target.study}", f"one of {study.name}: {tool_names}", "choose one"
+        )
+    if target.reads_only:
+        raise InputError(
+            "--for", f"{tool}, which is read, not written", "the tool of the program", "--for transformers"
         )
     values = _leaf_values(design)
     lookup = _lookup(design, values, workload, system)
@@ -341,10 +352,6 @@ def settings(tool: str, arguments: str | Sequence[str], within: Design | None = 
     return read_arguments(tool, arguments, within).settings
 
 
-#: Maximum number of options of one command line.
-_MOST_OPTIONS = 1000
-
-
 class ArgumentValues(NamedTuple):
     """Values of a design that arguments state."""
 
@@ -353,15 +360,28 @@ class ArgumentValues(NamedTuple):
     design_dependent: tuple[str, ...] = ()  #: options that need the bytes of a design, without one
     notes: tuple[str, ...] = ()  #: options that are read differently
     unread: tuple[str, ...] = ()  #: options without a leaf, or not supported
+    defaults: Mapping[str, float] = types.MappingProxyType({})  #: short name → value by default of the tool
 
 
-def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> ArgumentValues:
+def read_arguments(
+    tool: str,
+    arguments: str | Sequence[str],
+    within: Design | None = None,
+    workload: str = "",
+    system: str = "",
+    n_devices: int | None = None,
+    role: str = "",
+) -> ArgumentValues:
     """Return the values that the arguments of a tool state, as :func:`settings` does, with its unread options.
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
         arguments: a command line, or its words; or the text of a configuration or a manifest.
         within: as of :func:`settings`.
+        workload: name of the model in the catalogue; "" if unknown.
+        system: name of the system or accelerator; "" if unknown.
+        n_devices: number of devices; None if unknown.
+        role: of a pool of an engine; "" for one that does both.
 
     Returns:
         Values by short name, options of other tools with names here, options that need a design, remarks, and options
@@ -374,55 +394,27 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
     >>> values.settings, values.unread
     ({'tp': 8.0}, ('--seed',))
     """
-    target = tool_of(tool)
-    file_documents = documents.parse_documents(arguments, target) if isinstance(arguments, str) else []
-    options = options_of(_words(file_documents, target) if file_documents else split(arguments), target)
-    if len(options) > _MOST_OPTIONS:
-        raise InputError(
-            "arguments", f"{len(options):,} options", f"at most {_MOST_OPTIONS:,}", "give one command line"
-        )
-    lookup = None if within is None else _lookup(within, _leaf_values(within))
-    values_by_path, read = _read_options(target, options, lookup), functools.partial(_read_options, target, leaf=lookup)
-    share_options = [rule.name for rule in target.rules if isinstance(rule, ByteDependentOption)]
-    design_dependent = tuple(name for name in share_options if name in options and within is None)
-    notes = (
-        *(remark(options) for remark in target.remarks),
-        *(f"{name} is left out: {_NEEDS_BYTES}" for name in design_dependent),
+    text = arguments if isinstance(arguments, str) else shlex.join(arguments)
+    tool_of(tool)
+    read = reading.read({"arguments": text}, TOOLS, tool, workload, system, n_devices, role, has_model=not workload)
+    stated = {path: value for path, value in (read.shape | read.values).items() if path in read.stated}
+    if within is not None:
+        stated |= read.shares(design_lookup(within))
+    defaults = {short_name(path): value for path, value in read.values.items() if path not in stated}
+    dependent = read.design_dependent if within is None else ()
+    notes = (*read.notes, *(f"{name} is left out: {_NEEDS_BYTES}" for name in dependent))
+    unread = [option.option for option in read.options if option.status in (reading.NOT_MODELLED, reading.UNKNOWN)]
+    foreign = {name: leaf_name for name in unread if (leaf_name := _foreign_leaf(name)) and name not in stated}
+    named = [name for name in unread if name not in foreign and not any(name in note for note in notes)]
+    return ArgumentValues(
+        {short_name(path): value for path, value in stated.items()}, foreign, dependent, notes, tuple(named), defaults
     )
-    without = {name: {other: text for other, text in options.items() if other != name} for name in options}
-    ineffective = [
-        name
-        for name, others in without.items()
-        if name not in design_dependent and read(others, strict=False) == values_by_path
-    ]
-    if len(ineffective) == len(options):
-        raise InputError(
-            "arguments",
-            "no option of a design",
-            f"options of {tool} {target.version}",
-            "check the file and --for: docs/launch.md lists the options of each tool",
-        )
-    leaf_names = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in ineffective}
-    choices = [rule.values for rule in target.rules if isinstance(rule, ChoiceOption) and len(rule.paths) == 1]
-    choice_options = {option for values in choices for _, pairs in values for option, _ in pairs}  # of no other tool
-    strange = {
-        name: leaf_name
-        for name, leaf_name in leaf_names.items()
-        if name not in choice_options and _is_of_mapping(leaf_name) and leaf_path(leaf_name) not in values_by_path
-    }
-    remarks, default_values = tuple(filter(None, notes)), read({}, strict=False)
-    is_preset = file_documents and not SHARD_OPTIONS & options.keys()  # what a file does not say
-    presets = default_values if is_preset else {}
-    values = {short_name(path): value for path, value in values_by_path.items() if presets.get(path) != value}
-    unread = tuple(
-        name
-        for name in ineffective
-        if name not in (*strange, *_PYTHON_OPTIONS)
-        and not name.isupper()  # shell variables
-        and not any(name in note for note in remarks)
-        and read({name: options[name]}, strict=False) == default_values
-    )
-    return ArgumentValues(values, strange, design_dependent, remarks, unread)
+
+
+def _foreign_leaf(option: str) -> str:
+    """Return the leaf of the mapping that an option has in other tools, "" for none."""
+    leaf_name = ELSEWHERE.get(plain(option.rpartition(".")[2]), ("",))[0]
+    return leaf_name if _is_of_mapping(leaf_name) else ""
 
 
 def read_files(
@@ -489,38 +481,11 @@ def values_of(tool: str, options: Mapping[str, str]) -> dict[str, float]:
     >>> values_of("megatron-lm", {"--micro-batch-size": "2", "--sequence-parallel": ""})["mapping.micro_batch"]
     2.0
     """
-    return _read_options(tool_of(tool), options, None, strict=False)
-
-
-#: Options of the Python interpreter, which come before those of a tool.
-_PYTHON_OPTIONS = ("-m", "-u")
+    return reading.read_options(tool_of(tool), options, strict=False)
 
 
 #: Reason not to read a share of memory without a design.
 _NEEDS_BYTES = "the share that it means depends on the bytes of a design"
-
-
-def _read_options(tool: Tool, options: Mapping[str, str], leaf: Lookup | None, strict: bool = True) -> dict[str, float]:
-    """Return path → value that options state; ``leaf`` is the look-up of a design for shares of its memory.
-
-    Raises:
-        InputError: for an invalid number, which is ignored if not ``strict``.
-    """
-    values_by_path: dict[str, float] = {}
-    for rule in tool.rules:
-        try:
-            if isinstance(rule, ByteDependentOption) and leaf is not None:
-                values = rule.read_for_design(options, leaf)
-            else:
-                values = rule.read(options)
-            if not all(map(math.isfinite, values.values())):
-                raise ValueError("not a number")
-            values_by_path |= values
-        except (ValueError, ArithmeticError) as error:
-            if strict:
-                paths = ", ".join(map(short_name, rule.paths))
-                raise InputError("arguments", str(error), f"numbers for {paths}", "correct the option") from error
-    return values_by_path
 
 
 def _is_of_mapping(name: str) -> bool:
@@ -529,14 +494,3 @@ def _is_of_mapping(name: str) -> bool:
         return bool(name) and leaf_path(name).startswith("mapping.")
     except InputError:
         return False
-
-
-def _words(file_documents: list[dict[str, Any]], tool: Tool) -> list[str]:
-    """Return the words of a command line with the arguments of parsed configurations or manifests."""
-    default_values = _read_options(tool, {}, None, strict=False)
-
-    def states(words: list[str]) -> dict[str, float]:
-        values = _read_options(tool, options_of(words, tool), None, strict=False)
-        return {path: value for path, value in values.items() if default_values.get(path) != value}
-
-    return documents.words(file_documents, tool, states)

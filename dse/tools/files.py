@@ -14,7 +14,7 @@ from typing import Any
 import tomlkit
 
 from dse.errors import InputError
-from dse.tools.documents import NEGATED, RENAMED, yaml_module
+from dse.tools.documents import yaml_module
 from dse.tools.engines import has_attention_dp, replica_devices
 from dse.tools.megatron_memory import with_switches
 from dse.tools.options import Lookup, Pairs, Tool, degrees, hosts, number
@@ -75,7 +75,7 @@ def _file(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str
     """Return the tool's own configuration (TOML, JSON or YAML), for engines by option without leading dashes."""
     if tool.name == "torchtitan":
         return tomlkit.dumps(nested_tables(pairs)).rstrip("\n")
-    if tool.name == "deepspeed":
+    if tool.name in ("deepspeed", *_YAML_LINES):
         return tool.show(leaf, pairs)
     return _yaml(nested_tables([*table(tool.name).get("file", {}).items(), *pairs]))
 
@@ -106,8 +106,9 @@ def _resource(vendor: str) -> str:
 
 def _primus(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
     """Return the YAML of Primus' pre-trainer with overrides, which are attributes of Megatron-LM's arguments."""
-    renamed = {option: name for name, option in RENAMED.items()}
-    negated = {option: name for name, option in NEGATED.items()}
+    attributes = table("megatron-lm")
+    renamed = {option: name for name, option in attributes["attributes"].items()}
+    negated = {option: name for name, option in attributes["negated"].items()}
     overrides: _Nested = {}
     for option, text in with_switches(pairs):
         name = renamed.get(option, option.removeprefix("--").replace("-", "_"))
@@ -220,7 +221,11 @@ def _llm_d(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> st
 
 _Writer = Callable[[Tool, Lookup, Pairs, str, str], str]
 
+#: Tools whose line is a file of YAML.
+_YAML_LINES = ("transformers", "trl", "axolotl", "llama-factory")
+
 _FILE_TOOLS = (
+    *_YAML_LINES,
     "megatron-bridge",
     "nemo",
     "nemo-run",

@@ -67,6 +67,7 @@ def chunk_count(text: str) -> int:
     >>> chunk_count("Et*3|(tt|)*29mL")
     31
     """
+    text = re.sub(r"[\\\\'\"\s,]", "", text)  # of shells, and for the eye
     while (match := _GROUP.search(text)) is not None:
         if len(match[1]) * int(match[2]) > _MAX_LAYERS:
             raise ValueError(f"a layout of more than {_MAX_LAYERS:,} letters")

@@ -106,9 +106,9 @@ def _context_exchange(leaf: Lookup) -> Pairs | None:
 def _read_context_exchange(options: _Options) -> dict[str, float]:
     """Return path → messages of context parallelism, where all layers have the same, and ranks of an all-to-all."""
     names = set(options.get("--cp-comm-type", "").replace(",", " ").split())
+    levels = options.get(_LEVELS, "").strip("[]").replace(",", " ").split()
     if len(names) != 1 or (name := names.pop()) not in _EXCHANGES or option_number(options, _CONTEXT) == 1.0:
         return {}
-    levels = options.get(_LEVELS, "").replace(",", " ").split()
     group = {_EXCHANGE_PATHS[1]: float(levels[0])} if name == "a2a+p2p" and len(levels) > 1 else {}
     return {_EXCHANGE_PATHS[0]: float(_EXCHANGES[name])} | group
 
@@ -121,9 +121,9 @@ def _expert_tp(leaf: Lookup) -> Pairs:
 
 def _read_expert_tp(options: _Options) -> dict[str, float]:
     """Return path → ranks that an expert is split over: those of tp where a mixture of experts states none."""
-    ranks = option_number(options, "--expert-tensor-parallel-size")
+    ranks, tp = (option_number(options, name) for name in ("--expert-tensor-parallel-size", _TENSOR))
     if ranks is None and is_on(options, "--num-experts", N_EXPERTS):
-        ranks = option_number(options, _TENSOR)
+        ranks = tp
     return {} if ranks is None else {"mapping.experts.etp": ranks}
 
 

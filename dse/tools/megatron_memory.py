@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from dse.tools.megatron_pipeline import read_virtual_stages
@@ -51,27 +52,27 @@ def recompute_pairs(leaf: Lookup) -> Pairs | None:
 
 def _modules(options: _Options) -> list[str]:
     """Return the modules that are recomputed, by default the attention core."""
-    return options.get("--recompute-modules", "").replace(",", " ").split() or ["core_attn"]
+    return re.sub(r"[^\w]", " ", options.get("--recompute-modules", "")).split() or ["core_attn"]
 
 
 def _read_recompute(options: _Options) -> dict[str, float]:
     """Return path → code of recompute, and the share of layers of ``block``, which counts layers of each chunk."""
-    granularity = options.get("--recompute-granularity", "").lower()
-    is_of_2021 = "--recompute-method" in options and "--recompute-granularity" not in options
-    if granularity == "full" or is_of_2021 or is_on(options, "--checkpoint-activations"):
+    granularity, method = (options.get(f"--recompute-{name}", "").lower() for name in ("granularity", "method"))
+    n_layers, chunk_layers = layer_count(options), option_number(options, "--recompute-num-layers")
+    modules, is_of_experts = _modules(options), is_on(options, "--moe-layer-recompute")
+    is_of_layers = is_on(options, "--checkpoint-activations") or (bool(method) and not granularity)  # of 2021
+    if granularity == "full" or is_of_layers:
         values = {"mapping.recompute": float(Recompute.full)}
-        n_layers, chunk_layers = layer_count(options), option_number(options, "--recompute-num-layers")
-        if options.get("--recompute-method") != "block" or n_layers is None or chunk_layers is None:
+        if method != "block" or n_layers is None or chunk_layers is None:
             return values
         chunks = read_virtual_stages(options).get("mapping.virtual_stages", 1.0)
         layers = chunk_layers * (option_number(options, _STAGES) or 1.0) * chunks
         return values | {"mapping.recompute_share": min(layers / n_layers, 1.0)}
-    if is_on(options, "--moe-layer-recompute"):
+    if is_of_experts:
         return {"mapping.recompute": float(Recompute.expert_block)}
     if granularity != "selective" and not is_on(options, "--recompute-activations"):
         return {"mapping.recompute": float(Recompute.none)} if granularity in ("none", "false") else {}
     levels = {} if is_dense(options) else _LEVEL_BY_MODULE
-    modules = _modules(options)
     level = next((level for module, level in levels.items() if module in modules), Recompute.selective)
     return {"mapping.recompute": float(level)}
 
@@ -212,10 +213,11 @@ _RECIPES = {"blockwise": Precision.fp8_block, "mxfp8": Precision.mxfp8}
 
 def _read_precision(options: _Options) -> dict[str, float]:
     """Return path → format of products; of 8 bits by the recipe, of 32 where 16 bits are switched off."""
+    recipe = options.get("--fp8-recipe", "")
     if is_on(options, "--fp4-format"):
         code = Precision.nvfp4
     elif is_on(options, "--fp8-format", "--fp8-hybrid", "--fp8-e4m3"):
-        code = _RECIPES.get(options.get("--fp8-recipe", ""), Precision.fp8)
+        code = _RECIPES.get(recipe, Precision.fp8)
     elif is_on(options, "--bf16"):
         code = Precision.bf16
     elif is_on(options, "--fp16"):

@@ -202,7 +202,7 @@ def _tokenizers() -> dict[str, float]:
 
 def _tokenizer_vocab(options: _Options) -> float | None:
     """Return the vocabulary of the tokenizer that options name, None for an unknown one."""
-    kind, model = (options.get(name, "").lower() for name in ("--tokenizer-type", "--tokenizer-model"))
+    kind, model = (options.get(name, "").strip("\"'").lower() for name in ("--tokenizer-type", "--tokenizer-model"))
     return next(
         (
             vocab
@@ -219,12 +219,12 @@ def _read_vocabulary(options: _Options) -> dict[str, float]:
     ``_vocab_size_with_padding`` of megatron/training/tokenizer/tokenizer.py: to a multiple of divisor times tp. The
     empty tokenizer of benchmarks adds one token, the end of a document.
     """
-    vocab = option_number(options, "--padded-vocab-size")
+    vocab, by_tokenizer = option_number(options, "--padded-vocab-size"), _tokenizer_vocab(options)
     if vocab is not None:
         return {"workload.vocab": vocab}
     vocab = option_number(options, "--vocab-size")
     if vocab is None and _has_shape(options):
-        vocab = _tokenizer_vocab(options)
+        vocab = by_tokenizer
     if vocab is None:
         return {}
     vocab += float(options.get("--tokenizer-type", "") == "NullTokenizer")

@@ -181,14 +181,18 @@ class ChoiceOption(CaseOption):
         """Return path → value of the most options that are all present, empty for none."""
         if self.mixture and is_dense(options):
             return {}
-        matching = [(codes, pairs) for codes, pairs in self.values if all(options.get(n) == text for n, text in pairs)]
-        matching += [
-            (codes, pairs)
-            for codes, pairs in self.reads
-            if all(name in options and fnmatch.fnmatchcase(options[name], pattern) for name, pattern in pairs)
-        ]
+        entries = (*self.values, *self.reads)
+        matching = [(codes, pairs) for codes, pairs in entries if all(_states(options, *pair) for pair in pairs)]
         codes, pairs = max(matching, key=lambda match: len(match[1]), default=((), []))
         return {path: code for path, code in zip(self.leaves, codes, strict=False) if pairs and code is not None}
+
+
+def _states(options: Mapping[str, str], name: str, pattern: str) -> bool:
+    """True where an option has a text that a pattern describes; of a switch "true" too."""
+    if name not in options:
+        return False
+    text = options[name]
+    return fnmatch.fnmatchcase(text, pattern) or (not pattern and text.lower() == "true")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,6 +337,7 @@ class Tool:
     chip_options: tuple[str, ...] = ()  #: options that name the chip
     #: ``nodes``, ``per_node``, ``total`` → options that state them
     device_options: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    reads_only: bool = False  #: whether its options are read, and no line is written
     auto_is_open: bool = False  #: whether ``auto`` is filled in by the program that calls it, not by its default
     stack_tool: str = ""  #: tool of dse's stacks whose figures its runs have, by default its own name
 

@@ -202,6 +202,8 @@ def read(
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
     readings, stated_paths = _option_readings(chosen, merged, stated, defaults, values, places)
+    unstated = read_options(chosen, _merged(chosen, defaults, {}) | pseudo, where, strict=False)
+    stated_paths |= {path for path, value in values.items() if unstated.get(path) != value}
     if not any(reading.leaves for reading in readings if reading.status == STATED) and not slug:
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
@@ -363,6 +365,9 @@ def _stated_options(
     by_command = [
         (part, options_of(_with_model(_from_program(part.words, tool), tool), tool, single)) for part in commands
     ]
+    if any(_BUILD in part.words for part, _ in by_command):  # what converts a checkpoint states the ranks of the engine
+        notes.append(f"{_BUILD}: its engines are read as those of the PyTorch backend")
+        by_command = [(by_command[-1][0], {name: text for _, stated in by_command for name, text in stated.items()})]
     chosen, more = _of_role(by_command, tool, options, role, where)
     notes += more
     for part, stated in chosen:
@@ -383,6 +388,10 @@ def _stated_options(
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
     open_names = {name for name, text in options.items() if text.lower() == "auto"} if tool.auto_is_open else set()
     return _without_nothing(options, tool, files, notes), places, notes, frozenset(open_names)
+
+
+#: Program that builds engines of TensorRT-LLM's first backend.
+_BUILD = "trtllm-build"
 
 
 def _inline_options(stated: Mapping[str, str], tool: Tool, names: frozenset[str]) -> dict[str, str]:
@@ -536,7 +545,7 @@ def _option_name(path: str, tool: Tool, names: frozenset[str]) -> str:
             return option_name(".".join([table, *keys[start + 1 :]]), tool)
     if tool.study == "serving" and tool.dashes and len(keys) == 1:
         return option_name(f"--{path}", tool)
-    return option_name(path, tool)
+    return keys[-1] if keys[-1].startswith("--") else option_name(path, tool)
 
 
 def _spellings(name: str) -> tuple[str, ...]:
@@ -559,7 +568,8 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
     open_names = {
         name: text for name, text in options.items() if re.search(r"\$\{?\w", text) and not text.startswith("{")
     }
-    relevant = [name for name in open_names if name in option_names(tool) and name not in tool.effects]
+    aside = {*tool.effects, *(name for name in tool.model_options if isinstance(name, str))}
+    relevant = [name for name in open_names if name in option_names(tool) and name not in aside]
     if relevant:
         shown = ", ".join(f"{name} {options[name]}" for name in relevant[:4])
         notes.append(f"left open by the file: {shown}")
@@ -634,8 +644,8 @@ def _option_readings(
         leaves = {path: values[path] for path in sorted(paths)}
         shares = any(isinstance(rule, ByteDependentOption) and rule.name == name for rule in tool.rules)
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
-        moves = "" if paths or shares else identity or effect_of(tool, name)
-        reads = not moves and any(name in names for names in _cached_names(tool).values())  # as it would be without it
+        reads = any(name in names for names in _cached_names(tool).values())  # even if the leaf is what it would be
+        moves = "" if paths or shares else identity or ("" if reads else effect_of(tool, name))
         status = STATED if paths or shares or identity or reads else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
     for name, text in defaults.items():

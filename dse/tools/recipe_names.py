@@ -167,7 +167,9 @@ def _inherited(tool: str, row: Mapping[str, Any]) -> list[OptionRule]:
 def recipe_tool(name: str, code: Mapping[str, OptionRule], **fields: Any) -> Tool:
     """Return a tool of recipes, with the defaults of those that it is known by name."""
     rows = (*table(name).get("other_defaults", []), *table("recipes").get(name, []))
-    return read_tool(name, code, functools.partial(_inherited, name), other_defaults=rows, **fields)
+    effects = {**(table("megatron-lm")["effects"] if table(name).get("options_of_megatron") else {})}
+    effects |= table(name).get("effects", {})
+    return read_tool(name, code, functools.partial(_inherited, name), other_defaults=rows, effects=effects, **fields)
 
 
 def rule_of(path: str) -> OptionRule:

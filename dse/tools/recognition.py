@@ -58,23 +58,31 @@ def scores(files: Sources, names: Mapping[str, frozenset[str]]) -> dict[str, flo
         files: parts of the files.
         names: tool → names of its options.
     """
-    result = {
-        tool: _score(files.parts, signs, names.get(tool, frozenset())) for tool, signs in _signs()["tools"].items()
+    tools = _signs()["tools"]
+    own = {tool: _sign_count(files.parts, entry) for tool, entry in tools.items()}
+    counts = {tool: own[tool] + _option_count(files.parts, names.get(tool, frozenset())) for tool in tools}
+    # of a tool that runs with others, their files are its own
+    shared = {
+        tool: sum(counts[other] for other in entry.get("with", ())) * (own[tool] > 0.0) for tool, entry in tools.items()
     }
-    return {tool: score for tool, score in result.items() if score}
+    return {tool: count + shared[tool] for tool, count in counts.items() if count}
 
 
-def _score(parts: Sequence[Source], signs: Mapping[str, Any], names: frozenset[str]) -> float:
-    """Return the number of signs of a tool: a word of a command counts most, then keys, then options."""
-    score = 0.0
+def _sign_count(parts: Sequence[Source], signs: Mapping[str, Any]) -> float:
+    """Return the number of signs of a tool: a word of a command counts most, then keys."""
+    count = 0.0
     for part in parts:
         if part.table is not None:
             paths = paths_of(part.table)
-            score += 3.0 * sum(any(matches_path(path, key) for path in paths) for key in signs["keys"])
+            count += 3.0 * sum(any(matches_path(path, key) for path in paths) for key in signs["keys"])
         else:
-            score += 10.0 * any(matches_word(word, pattern) for word in part.words for pattern in signs["words"])
-            score += sum(word.partition("=")[0] in names for word in part.words if len(word) > 2)
-    return score
+            count += 10.0 * any(matches_word(word, pattern) for word in part.words for pattern in signs["words"])
+    return count
+
+
+def _option_count(parts: Sequence[Source], names: frozenset[str]) -> int:
+    """Return the number of words of commands that are options of a tool."""
+    return sum(word.partition("=")[0] in names for part in parts for word in part.words if len(word) > 2)
 
 
 def framework_of(files: Sources, tool: str) -> str:

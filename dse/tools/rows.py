@@ -36,7 +36,7 @@ import json
 import re
 import shlex
 import types
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -230,11 +230,13 @@ def _line_writer(document: Mapping[str, Any]) -> Callable[[Lookup, Pairs], str]:
     """Return the function (leaves, options) → text of a tool's table.
 
     The ``line`` has ``flags`` or ``assignments`` (``name=value``), one per line, behind the ``command``, in which
-    ``{nodes}`` and ``{each}``, the devices of a node, are replaced; or it is ``json``, nested by dots. Of a tool with
-    ``entries_option``, options without a dash are entries of a YAML file that a line in front writes.
+    ``{nodes}`` and ``{each}``, the devices of a node, are replaced; or it is ``json`` or ``yaml``, nested by dots. Of a
+    tool with ``entries_option``, options without a dash are entries of a YAML file that a line in front writes.
     """
 
     def show(leaf: Lookup, pairs: Pairs) -> str:
+        if document["line"] == "yaml":
+            return "\n".join(_yaml_lines(nested_tables(pairs)))
         if document["line"] == "json":
             return json.dumps(nested_tables(pairs), indent=2)
         entries = [f"{name}: {value}" for name, value in pairs if "entries_option" in document and name[0] != "-"]
@@ -251,6 +253,16 @@ def _line_writer(document: Mapping[str, Any]) -> Callable[[Lookup, Pairs], str]:
         return "\n".join([f"cat > {document['entries_file']} <<EOF", *entries, "EOF", line]) if entries else line
 
     return show
+
+
+def _yaml_lines(tables: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield the lines of nested tables as YAML, each value as JSON has it."""
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            yield f"{indent}{key}:"
+            yield from _yaml_lines(value, f"{indent}  ")
+        else:
+            yield f"{indent}{key}: {value if isinstance(value, str) else json.dumps(value)}"
 
 
 def _quoted(value: str) -> str:

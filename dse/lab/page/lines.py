@@ -77,7 +77,7 @@ def build(table: DesignTable) -> Lines:
     """Return the lines of the designs of a table, or the reason why there are none."""
     if table.spec is None:
         return Lines(why="the results carry no valid specification")
-    tools = tuple(name for name, tool in TOOLS.items() if tool.study == table.study.name)
+    tools = tuple(name for name, tool in TOOLS.items() if tool.study == table.study.name and not tool.stack_tool)
     why = ""
     for spec in (table.spec, dataclasses.replace(table.spec, any_option=True)):  # with --any-option if needed
         try:

@@ -120,6 +120,10 @@ def test_a_design_is_served_in_that_format(name, tmp_path, monkeypatch):
     assert (weights or operand) == pytest.approx(model.checkpoint.weight_bytes, abs=5e-3)
     if expert:
         assert (experts or weights or operand) == pytest.approx(model.checkpoint.expert_bytes, abs=5e-3)
+    by_hand = model.checkpoint.leaves()
+    assert Precision[by_hand["mapping.precision"]] == precision
+    for path, value in (("mapping.serving.weight_bytes", weights), ("mapping.serving.expert_bytes", experts)):
+        assert (by_hand[path] or operand) == pytest.approx(value or operand, abs=5e-3) or "expert" in path
     if name in ("fp8 in blocks", "awq", "int4 of experts"):
         design = dse.design("made", system, kind="serving", n_devices=8, tp=8)
         assert leaf(design, "mapping.precision") == precision and dse.serve(design).feasible

@@ -259,3 +259,78 @@ def test_windows_in_a_pattern_of_letters_and_in_layers():
     assert read_config(letters).fields["local_layers"] == 0.5
     listed = letters | {"layer_types": every(3, 12), "sliding_window_pattern": None}
     assert read_config(listed).fields["local_layers"] == pytest.approx(2 / 3, abs=1e-6)
+
+
+#: Keys that Transformers 4 writes into every configuration, and those of makers that say nothing of the shape.
+_GENERATION = dict(
+    _name_or_path="", add_cross_attention=False, auto_map={}, bad_words_ids=None, begin_suppress_tokens=None,
+    chunk_size_feed_forward=0, cross_attention_hidden_size=None, diversity_penalty=0.0, do_sample=False,
+    encoder_no_repeat_ngram_size=0, id2label={"0": "L"}, is_decoder=False, is_encoder_decoder=False, length_penalty=1.0,
+    max_length=20, no_repeat_ngram_size=0, num_beam_groups=1, num_beams=1, num_return_sequences=1, pruned_heads={},
+    repetition_penalty=1.0, temperature=1.0, tf_legacy_loss=False, top_k=50, top_p=1.0, typical_p=1.0, dtype="bfloat16",
+)  # fmt: skip
+_OF_MAKERS = {
+    "Hunyuan-A13B": dict(
+        anyres_pooling_size=2, attention_head_dim=128, class_num=0, dense_list=[4096, 0], group_limited_greedy=False,
+        im_end_id=6, kv_lora_rank=None, q_lora_rank=None, qk_nope_head_dim=None, v_head_dim=None, mask_init_id=13,
+        moe_drop_tokens=False, n_group=False, topk_group=False, num_media_embeds=257, org_vocab_size=128167,
+        pool_type="last", position_embedding_xdrope=False, use_mla=False, use_rotary_pos_emb=True, text_start_id=7,
+    ),
+    "Step-3.5-Flash": dict(
+        moe_router_activation="sigmoid", moe_router_scaling_factor=3.0, need_fp32_gate=True, norm_expert_weight=True,
+        partial_rotary_factors=[0.5] * 48, sink=False, swiglu_limits=[0.0] * 48, use_moe_router_bias=True,
+        use_qk_norm=True, yarn_only_types=["full_attention"], zero_centered=True, max_seq_len=262144,
+    ),
+    "ERNIE-4.5-21B-A3B": dict(
+        compression_ratio=1.0, moe_gate="topk", moe_group_experts=False, moe_orthogonal_loss_lambda=0.0,
+        use_rmsnorm=True, moe_norm_min=1e-12, sliding_window=None, moe_layer_end_index=None,
+    ),
+    "GLM-5": dict(
+        ep_size=1, indexer_rope_interleave=True, moe_layer_freq=1, rope_interleave=True, routed_scaling_factor=2.5,
+        topk_method="noaux_tc", index_topk_freq=4, index_skip_topk_offset=3, moe_router_dtype="float32",
+    ),
+    "c4ai-command-a-03-2025": dict(
+        order_of_interleaved_layers="local_attn_first", use_embedding_sharing=True, use_gated_activation=True,
+        use_parallel_block=True, use_parallel_embedding=False, position_embedding_type="rope_gptj",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _OF_MAKERS)
+def test_keys_that_say_nothing_of_the_shape(name):
+    given = MODELS[name][0]
+    model = read_config(_GENERATION | given | _OF_MAKERS[name])
+    assert model.unread == () and model.fields == read_config(given).fields
+    assert {"temperature", "auto_map", "is_decoder"} <= {*model.silent}
+
+
+def test_a_dense_feed_forward_in_parallel_with_experts_is_a_shared_one():
+    """Grok-2: 64 x (3 x 8192 x (32768 + 8 x 16384) + attention 8192 x 128 x 144 + router 8 x 8192) and 2 x 131072 x
+    8192 make 269.5 B."""
+    grok = config("grok", 64, 8192, 64, 8, 32768, 131072, moe_intermediate_size=16384, num_local_experts=8,
+        num_experts_per_tok=2, residual_moe=True, head_dim=128, sliding_window_size=-1, **UNTIED)  # fmt: skip
+    fields = read_config(grok).fields
+    assert fields["experts.shared_ffn"] == 32768 and "window" not in fields
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"peft_type": "LORA", "r": 16}, "adapter"),
+        ({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}, "hf_quant_config.json"),
+        ({"tokenizer_class": "Fast", "model_max_length": 131072}, "tokenizer"),
+        ({"do_sample": True, "temperature": 0.6}, "sampling"),
+        ({"weight_map": {}}, "index of weights"),
+        ({"a": 1, "b": 2}, "no key of a shape, of 2 keys"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(given, words):
+    with pytest.raises(InputError, match=words):
+        read_config(given)
+
+
+def test_a_width_of_up_and_gate_together_is_halved():
+    """Qwen-7B: 7,721,324,544 on the hub."""
+    qwen = {"model_type": "qwen", "hidden_size": 4096, "intermediate_size": 22016, "num_attention_heads": 32,
+        "num_hidden_layers": 32, "kv_channels": 128, "vocab_size": 151936, "seq_length": 8192}  # fmt: skip
+    assert read_config(qwen).fields["ffn_hidden"] == 11008

@@ -1,36 +1,19 @@
 """Formats of the weights of a checkpoint: bytes per weight by class of tensors.
 
 ``quantization_config`` of a configuration, or ``hf_quant_config.json`` of ModelOpt, says the format of the linear
-layers and which of them it leaves in 16 bits. No pattern of a file is evaluated: names of modules are told by the words
-in them.
+layers and which of them it leaves in 16 bits.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from dse.designs.catalog.huggingface.modules import CLASSES, TABLE, excluded_shares, module_class
 from dse.designs.catalog.huggingface.values import is_set, short
 from dse.errors import InputError
-from dse.io import toml
 from dse.types.choices import INT4_BYTES, WEIGHTS_ALONE
-
-_TABLE: Mapping[str, Any] = toml.table(Path(__file__).with_name("checkpoints.toml"))
-
-#: Classes of tensors whose format counts, those of a layer.
-CLASSES = ("attention", "feed_forward", "shared_expert", "experts")
-
-#: Classes of tensors with the words that tell them, in the order in which they are looked for.
-_MODULES = tuple((tensors, tuple(_TABLE["modules"][tensors])) for tensors in _TABLE["modules"]["order"])
-
-#: Number of a layer in the name of a module, a name that is a layer, and signs of patterns.
-_LAYER, _LAYER_NAME = re.compile(r"(?:layers|blocks|h)\\?\.(\d{1,6})(?!\d)"), re.compile(r"\.\d+\$$")
-_NUMBER = re.compile(r"\d+")
-_SIGNS = {ord(sign): None for sign in "\\^$*+?()|[]"}
 
 #: How to go on with a format that dse cannot tell.
 _FIX = "give the config.json of the model in 16 bits, and set precision and weight_bytes in the design"
@@ -40,6 +23,9 @@ _MOST_NAMES = 50_000
 
 #: Largest difference of bytes per weight that is none.
 _SAME = 0.005
+
+#: Formats of a workload file's ``checkpoint`` whose weights are widened to 16 bits.
+_WIDENED = ("int4", "mxfp4")
 
 #: Bytes of a weight in 16 bits.
 _SIXTEEN_BITS = 2.0
@@ -76,6 +62,21 @@ class CheckpointFormat:
                 fields["expert_bytes"] = f"{self.expert_bytes:.6g} B"
         return fields
 
+    def leaves(self) -> dict[str, float | str]:
+        """Return full path → value of a design that serves the checkpoint in its format, on a device that can.
+
+        Bytes are 0 where they are those of the precision, as in :class:`dse.types.Serving`.
+        """
+        widened = self.checkpoint in ("", *_WIDENED)
+        operand = _SIXTEEN_BITS if widened else TABLE["formats"][self.checkpoint]["bytes"]
+        weight = 0.0 if abs(self.weight_bytes - operand) < _SAME else self.weight_bytes
+        expert = 0.0 if abs(self.expert_bytes - (weight or operand)) < _SAME else self.expert_bytes
+        return {
+            "mapping.precision": "bf16" if widened else self.checkpoint,
+            "mapping.serving.weight_bytes": weight,
+            "mapping.serving.expert_bytes": expert,
+        }
+
     def sentence(self) -> str:
         """Return a sentence on the format, for readers."""
         texts = [f"{words} {number:.4g} B" for words, number in self.class_texts()]
@@ -96,7 +97,7 @@ def _bytes_of_checkpoint(checkpoint: str, is_mixture: bool) -> tuple[float, floa
         return _SIXTEEN_BITS, WEIGHTS_ALONE["w4a16"]
     if checkpoint == "int4":
         return (_SIXTEEN_BITS if is_mixture else INT4_BYTES), INT4_BYTES
-    number = _TABLE["formats"].get(checkpoint, {}).get("bytes", _SIXTEEN_BITS)
+    number = TABLE["formats"].get(checkpoint, {}).get("bytes", _SIXTEEN_BITS)
     return number, number
 
 
@@ -152,7 +153,7 @@ def _checkpoint(
     others = [tensors for tensors in by_class if tensors != "experts"]
     total = sum(parameters[tensors] for tensors in others)
     weight = sum(parameters[tensors] * by_class[tensors] for tensors in others) / total if total else _SIXTEEN_BITS
-    widened = main.name if main.name in ("int4", "mxfp4") else ""  # formats that dse widens by itself
+    widened = main.name if main.name in _WIDENED else ""
     checkpoint = widened if main.recipe == "bf16" else main.recipe
     return CheckpointFormat(
         method=method,
@@ -187,8 +188,8 @@ def _method(quantization: Mapping[str, Any], place: str) -> tuple[str, Mapping[s
         guesses = {"load_in_4bit": "bitsandbytes", "load_in_8bit": "bitsandbytes", "quant_algo": "modelopt"}
         guesses |= {"config_groups": "compressed-tensors", "weight_block_size": "fp8"}
         method = next((guess for key, guess in guesses.items() if is_set(quantization.get(key))), None)
-    methods = _TABLE["methods"]
-    name = str(_TABLE["aliases"].get(method, method)) if isinstance(method, str) else ""
+    methods = TABLE["methods"]
+    name = str(TABLE["aliases"].get(method, method)) if isinstance(method, str) else ""
     if name not in methods:
         got = "nothing" if method is None else short(method)
         raise InputError(f"{place}.quant_method", got, ", ".join(methods), _FIX)
@@ -222,7 +223,7 @@ def _formats(
 
 def _named(name: str, weights_alone: bool = False, activations: str = "") -> WeightFormat:
     """Return a format by its name; weights alone are widened to 16 bits, others multiplied in their recipe."""
-    row = _TABLE["formats"][name]
+    row = TABLE["formats"][name]
     recipe = activations or ("bf16" if weights_alone else row["checkpoint"])
     return WeightFormat(row["checkpoint"] if name.startswith("nf4") else name, row["bytes"], recipe)
 
@@ -294,7 +295,7 @@ def _of_algorithm(quantization: Mapping[str, Any], place: str) -> Mapping[str, W
 
 def _algorithm(row: Mapping[str, Any], place: str) -> WeightFormat:
     """Return the format of a ``quant_algo`` of ModelOpt."""
-    name, algorithms = row.get("quant_algo"), _TABLE["algorithms"]
+    name, algorithms = row.get("quant_algo"), TABLE["algorithms"]
     algorithm = algorithms.get(name.upper()) if isinstance(name, str) else None
     if algorithm is None:
         raise InputError(f"{place}.quant_algo", short(name), ", ".join(algorithms), _FIX)
@@ -320,9 +321,9 @@ def _of_quark(quantization: Mapping[str, Any], place: str) -> WeightFormat:
     weight, activations = scheme.get("weight"), scheme.get("input_tensors")
     weight = weight[0] if isinstance(weight, list) and weight else weight
     dtype = _table(weight).get("dtype")
-    name = _TABLE["quark"].get(dtype) if isinstance(dtype, str) else None
+    name = TABLE["quark"].get(dtype) if isinstance(dtype, str) else None
     if name is None:
-        raise InputError(f"{place}.global_quant_config.weight.dtype", short(dtype), ", ".join(_TABLE["quark"]), _FIX)
+        raise InputError(f"{place}.global_quant_config.weight.dtype", short(dtype), ", ".join(TABLE["quark"]), _FIX)
     return _named(name, weights_alone=not isinstance(activations, Mapping | list) or name == "mxfp4")
 
 
@@ -334,87 +335,6 @@ def _cache_bytes(quantization: Mapping[str, Any]) -> float | None:
     if isinstance(name, str) and name.upper() in ("FP8", "INT8"):
         return 1.0
     return 0.5625 if isinstance(name, str) and name.upper() == "NVFP4" else None
-
-
-# Names of modules
-
-
-def module_class(name: str) -> str | None:
-    """Return the class of tensors of a module's name or pattern, "" for parts that are not read, None for all layers.
-
-    >>> (
-    ...     module_class("re:.*mlp.(gate|up)_proj.*"),
-    ...     module_class("model.layers.3.self_attn.q_proj"),
-    ...     module_class("Linear"),
-    ... )
-    ('feed_forward', 'attention', None)
-    """
-    return _described(_NUMBER.sub("0", name[:400]))[0]
-
-
-def _class_of(plain: str) -> str | None:
-    """Return the class of tensors of a name without the signs of patterns, as :func:`module_class`."""
-    for tensors, words in _MODULES:
-        if any(word in plain for word in words):
-            return tensors
-    return None
-
-
-def _plain(name: str) -> str:
-    """Return a name in lower case without the signs of patterns, with a ``$`` at its end."""
-    text = name[:400].lower().removeprefix("re:")
-    text = (
-        text.replace("\\.", ".").replace("(gate|up|gate_up|down)_proj", "gate_up").replace("(gate|up)_proj", "gate_up")
-    )
-    return text.translate(_SIGNS).rstrip(".") + "$"
-
-
-def excluded_shares(names: Iterable[str], layers: int) -> dict[str, float]:
-    """Return class of tensors → share of its matrices that names of modules exclude.
-
-    A name with the number of a layer excludes that layer, one with the name of a matrix that matrix of a class.
-
-    Args:
-        names: names and patterns of modules.
-        layers: of the model.
-
-    >>> excluded_shares(["lm_head", "re:.*self_attn.*", "model.layers.0.mlp.down_proj"], 4)["attention"]
-    1.0
-    """
-    excluded: dict[str, set[tuple[int, str]]] = {tensors: set() for tensors in CLASSES}
-    for name in names:
-        tensors, matrices, is_layer = _described(_NUMBER.sub("0", name[:400]))
-        index = _LAYER.search(name[:400])
-        layer = -1 if index is None else int(index[1])
-        if tensors is None and index is not None and is_layer:
-            for each in CLASSES:  # a whole layer
-                excluded[each].add((layer, ""))
-        elif tensors in CLASSES:
-            excluded[tensors] |= {(layer, matrix) for matrix in matrices}
-    return {tensors: _share(tensors, places, layers) for tensors, places in excluded.items() if places}
-
-
-@functools.lru_cache(maxsize=4096)
-def _described(name: str) -> tuple[str | None, tuple[str, ...], bool]:
-    """Return the class of tensors of a name, the matrices in it ("" for all), and whether it ends as a layer."""
-    plain = _plain(name)
-    tensors = _class_of(plain)
-    matrices = [matrix for matrix in _TABLE["projections"].get(tensors, ()) if matrix in plain]
-    return tensors, tuple(matrices) or ("",), _LAYER_NAME.search(plain) is not None
-
-
-def _share(tensors: str, places: set[tuple[int, str]], layers: int) -> float:
-    """Return the share of the matrices of a class at some places, of all layers (-1) and matrices ("")."""
-    matrices: Sequence[str] = _TABLE["projections"].get(tensors, ("all",))
-
-    def share_of_layer(layer: int) -> float:
-        if (layer, "") in places or (-1, "") in places:
-            return 1.0
-        return sum((layer, matrix) in places or (-1, matrix) in places for matrix in matrices) / len(matrices)
-
-    listed = {layer for layer, _ in places if 0 <= layer < layers}
-    common = share_of_layer(-1)
-    return (sum(share_of_layer(layer) for layer in listed) + (layers - len(listed)) * common) / layers
 
 
 # Values of a table

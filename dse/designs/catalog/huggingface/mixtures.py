@@ -137,12 +137,15 @@ def _dense_layers(values: Values, layers: int) -> tuple[int, int]:
         n_dense = _n_leading_dense(values, "mlp_only_layers", _dense_by_position(values.get("mlp_only_layers"), layers))
     if (kinds := values.layer_list(_KEYS["kinds"][0], layers)) is not None:
         n_dense = _n_leading_dense(values, _KEYS["kinds"][0], _dense_by_flag(kinds, layers, ("dense", "sparse")))
-    if isinstance(enumerated := values.get("moe_layers_enum"), str | list):
-        words = enumerated.split(",") if isinstance(enumerated, str) else enumerated
-        sparse = [_layer_number(word) for word in words[: 2 * layers]]
-        by_position = _dense_by_position(sparse, layers)
+    enumerated = values.get("moe_layers_enum")
+    listed = enumerated.split(",") if isinstance(enumerated, str) else enumerated
+    key = "moe_layers_enum"
+    if interval == 1 and not listed and isinstance(moe_layers := values.get("moe_layers"), list):
+        key, listed = "moe_layers", moe_layers
+    if isinstance(listed, list) and listed:
+        by_position = _dense_by_position([_layer_number(word) for word in listed[: 2 * layers]], layers)
         dense = None if by_position is None else [not is_sparse for is_sparse in by_position]
-        n_dense = _n_leading_dense(values, "moe_layers_enum", dense)
+        n_dense = _n_leading_dense(values, key, dense)
     return n_dense, interval
 
 

@@ -86,7 +86,7 @@ class Values:
     def integer(self, keys: Sequence[str], minimum: int = 1) -> int | None:
         """Return the whole number at the first key that has a value, None without one.
 
-        A list with the same number for every layer is that number.
+        A list with the same number for every layer is that number; false is none.
 
         Args:
             keys: names of the field; the first one with a value counts.
@@ -98,7 +98,7 @@ class Values:
         value = self.get(*keys)
         if isinstance(value, list) and value and all(type(item) is int and item == value[0] for item in value):
             value = value[0]
-        if value is None:
+        if value is None or value is False:  # some makers write false for none
             return None
         if type(value) is not int or not minimum <= value <= MOST:
             allowed = f"one whole number for all layers, {minimum} to {MOST:,}"
@@ -150,11 +150,16 @@ class Values:
 
     def unread(self) -> list[str]:
         """Return the keys that were not read and may say something of the shape, in order."""
-        return [key for key in self.config if key not in self.read and not is_silent(key)]
+        return [key for key in self.config if key not in self.read and not self._is_silent(key)]
 
     def silent(self) -> list[str]:
         """Return the keys that were not read since they say nothing of the shape, in order."""
-        return [key for key in self.config if key not in self.read and is_silent(key)]
+        return [key for key in self.config if key not in self.read and self._is_silent(key)]
+
+    def _is_silent(self, key: str) -> bool:
+        """True for a key that says nothing of the shape by its name, or since it is null, false or empty."""
+        value = self.config[key]
+        return value is None or value is False or value in ("", [], {}) or is_silent(key)
 
 
 def short(value: object) -> str:
