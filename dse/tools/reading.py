@@ -581,9 +581,16 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
         name: text
         for name, text in options.items()
         if name not in open_names
-        and (text.lower() not in _NOTHING or (name in tool.none_options and text.lower() == "none"))
+        and (text.lower() not in _NOTHING or _is_word(tool, name, text))
         and not (name in rows and (text in rows[name].nothing or (text == "" and not rows[name].switch)))
     }
+
+
+def _is_word(tool: Tool, name: str, text: str) -> bool:
+    """True where a word that states nothing elsewhere is a value of an option; ``auto`` never is."""
+    choices = (rule for rule in tool.rules if isinstance(rule, ChoiceOption))
+    is_choice = text.lower() != "auto" and any(rule.has_word(name, text) for rule in choices)
+    return is_choice or (name in tool.none_options and text.lower() == "none")
 
 
 def _merged(tool: Tool, defaults: Mapping[str, str], stated: Mapping[str, str]) -> dict[str, str]:
