@@ -38,9 +38,10 @@ from dse.tools.options import (
     OptionRule,
     SwitchOption,
     Tool,
+    is_on,
 )
 from dse.tools.recognition import DeviceCount, NamedChip
-from dse.tools.rows import defaults_of, option_name, options_of
+from dse.tools.rows import defaults_of, holds, option_name, options_of
 from dse.tools.sources import ENVIRONMENTS, Source, Sources, sources
 
 #: What an option of a file is.
@@ -230,7 +231,9 @@ def read(
         devices = DeviceCount(int(total), devices.nodes, devices.per_node)
     shape = {path: value for path, value in values.items() if is_shape(path)}
     shares = [rule.name for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in merged]
-    stated_shares = [rule.path for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in stated]
+    stated_shares = [
+        rule.path for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in stated
+    ]
     return Reading(
         chosen,
         version or chosen.version,
@@ -258,12 +261,15 @@ _NO_OPTION = "check the files and --for: docs/launch.md lists the options of eac
 
 def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
     """Return the tool of files; InputError, with what was seen and what it resembles, where none is recognised."""
+    files, other = recognition.without_other_programs(files)
     names = {name: option_names(entry) for name, entry in tools.items()}
     scores = recognition.scores(files, names)
     order = sorted((name for name in scores if name in tools), key=lambda name: -scores[name])
-    if order and scores[order[0]] >= _LEAST_SCORE:
+    foreign = recognition.foreign_framework(files)
+    runs = not other or recognition.states_options(files, names.get(order[0], frozenset()) if order else frozenset())
+    if order and scores[order[0]] >= _LEAST_SCORE and not foreign and runs:
         return tools[recognition.framework_of(files, order[0])]
-    strange = recognition.strange_programs(files)
+    strange = [*filter(None, [foreign, other]), *recognition.strange_programs(files)]
     seen = [*strange, *_seen(files)]
     resembling = ", ".join(order[:3]) or "none"
     raise InputError(
@@ -359,7 +365,7 @@ def _stated_options(
     options, places, notes = dict[str, str](), dict[str, str](), list[str]()
     names = option_names(tool)
     for part in files.parts:
-        if part.table is not None:
+        if part.table is not None and not _is_manifest(part.table, tool):
             stated = dict(_table_options(part.table, tool, names, "", itertools.count()))
             options |= stated
             places |= dict.fromkeys(stated, part.file)
@@ -409,6 +415,11 @@ def _inline_options(stated: Mapping[str, str], tool: Tool, names: frozenset[str]
         except (ValueError, RecursionError) as error:
             raise InputError(name, str(error)[:80], "JSON of options", "correct the text") from None
     return options
+
+
+def _is_manifest(table: Mapping[str, Any], tool: Tool) -> bool:
+    """True for a manifest of Kubernetes around a trainer, whose commands and files are parts of their own."""
+    return tool.study == "training" and {"apiVersion", "kind"} <= table.keys()
 
 
 #: Maximum number of options of a recipe.
@@ -660,7 +671,10 @@ def _stated_paths(
     decided = {path for path, value in both.items() if unstated.get(path) != value}
     decided |= {path for name in stated for path in _paths_read(tool, merged, name) if path in both}
     by_default = {
-        path for name in defaults if name in merged and name not in stated for path in _paths_without(tool, merged, name)
+        path
+        for name in defaults
+        if name in merged and name not in stated
+        for path in _paths_without(tool, merged, name)
     }
     return frozenset(path for path in decided if alone.get(path) == both[path] or path not in by_default)
 
@@ -941,8 +955,19 @@ def check(reading: Reading, where: str) -> None:
     if batch and micro and replicas and batch % (micro * replicas):
         got = f"a global batch of {batch:g}, micro-batches of {micro:g} on {replicas:g} data-parallel ranks"
         raise InputError(where, got, "a batch that is a multiple of both", "correct one of the batches")
-    if "mapping.dp" in values and devices.total and "workload.global_batch" in values:
-        recognition.check_devices(devices.total, degrees * dp, where)
+    if "mapping.dp" in values and devices.total and batch and devices.total != degrees * dp:
+        got = f"a global batch of {batch:g} of {dp:g} data-parallel ranks, on {devices.total} devices"
+        raise InputError(
+            where, got, f"{devices.total / degrees:g} data-parallel ranks", "correct the batch or a degree"
+        )
+    missing = [name for name in reading.tool.required if name not in reading.raw]
+    if missing and reading.fields[0]:
+        got, allowed = f"no {missing[0]}", f"what {reading.tool.name} needs to start: {missing[0]}"
+        raise InputError(where, got, allowed, "add the option")
+    for row in reading.tool.conflicts:
+        if all(is_on(reading.raw, name) for name in row["options"]) and holds(row.get("leaves", {}), values.get):
+            named = " and ".join((*row["options"], *map(short_name, row.get("leaves", ()))))
+            raise InputError(where, f"{named}: {row['why']}", "one of them", "leave the other out")
 
 
 def is_shape(path: str) -> bool:
