@@ -568,8 +568,8 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
     open_names = {
         name: text for name, text in options.items() if re.search(r"\$\{?\w", text) and not text.startswith("{")
     }
-    aside = {*tool.effects, *(name for name in tool.model_options if isinstance(name, str))}
-    relevant = [name for name in open_names if name in option_names(tool) and name not in aside]
+    unmodelled = {*tool.effects, *(name for name in tool.model_options if isinstance(name, str))}
+    relevant = [name for name in open_names if name in option_names(tool) and name not in unmodelled]
     if relevant:
         shown = ", ".join(f"{name} {options[name]}" for name in relevant[:4])
         notes.append(f"left open by the file: {shown}")
