@@ -1,6 +1,6 @@
 """DeepSpeed: options that follow from several leaves.
 
-Rules of its configuration by dotted paths; :mod:`dse.tools.huggingface` reads its options too.
+Rules of its configuration by dotted paths; :mod:`dse.tools.trainer` reads its options too.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def _workers(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -
         services = {name: child for name, child in document["services"].items() if isinstance(child, dict)}
         for name, service in services.items():
             yield from containers([service], Pod(str(name), {}, maps), steps)
-    elif "modelArtifacts" in document or document.get("kind") == "LLMInferenceService":
+    elif "modelArtifacts" in document or document.get("kind") == "LLMInferenceService" or _has_degrees(document):
         yield from _llm_d(document, maps, steps)
     elif "apiVersion" in document or "kind" in document:
         yield from pods(document, Pod("", document, maps), steps)
@@ -259,6 +259,11 @@ def _llm_d(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -> 
         template = subtable(values, "template") or values
         for node in (tables(template.get("containers")) or [{}])[:1]:
             yield from containers([{"modelCommand": "vllmServe", **node}], within(values, pod), steps)
+
+
+def _has_degrees(document: Table) -> bool:
+    """True for values of llm-d's chart that state degrees of a pool, without the model of other values."""
+    return any("parallelism" in subtable(document, pool) for pool in ("prefill", "decode"))
 
 
 def _node_count(node: Any) -> int | None:

@@ -71,8 +71,8 @@ def _mesh(options: Mapping[str, str], mesh: str, total: float | None) -> dict[st
         ValueError: for several open axes of a mesh.
     """
     axes = (_COPY_AXIS, *_SHARD_AXES, *(axis for names in _AXES.values() for axis in names), *_OTHER_AXES)
-    sizes = {axis: option_number(options, _option(mesh, axis)) for axis in axes}
-    sizes = {axis: 1.0 if size is None else size for axis, size in sizes.items()}
+    stated = {axis: option_number(options, _option(mesh, axis)) for axis in axes}
+    sizes = {axis: 1.0 if size is None else size for axis, size in stated.items()}
     open_axes = [axis for axis, size in sizes.items() if size < 1.0]
     if not open_axes:
         return sizes

@@ -186,6 +186,11 @@ class ChoiceOption(CaseOption):
         codes, pairs = max(matching, key=lambda match: len(match[1]), default=((), []))
         return {path: code for path, code in zip(self.leaves, codes, strict=False) if pairs and code is not None}
 
+    def has_word(self, name: str, text: str) -> bool:
+        """True where an entry has the text of an option."""
+        pairs = (pair for _, pairs in (*self.values, *self.reads) for pair in pairs)
+        return any(option == name and _states({name: text}, name, pattern) for option, pattern in pairs)
+
 
 def _states(options: Mapping[str, str], name: str, pattern: str) -> bool:
     """True where an option has a text that a pattern describes; of a switch "true" too."""
@@ -338,6 +343,7 @@ class Tool:
     #: ``nodes``, ``per_node``, ``total`` → options that state them
     device_options: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     reads_only: bool = False  #: whether its options are read, and no line is written
+    none_options: tuple[str, ...] = ()  #: options with a value ``none`` that is not their default
     auto_is_open: bool = False  #: whether ``auto`` is filled in by the program that calls it, not by its default
     stack_tool: str = ""  #: tool of dse's stacks whose figures its runs have, by default its own name
 

@@ -51,6 +51,7 @@ _NOTHING = ("auto", "null", "none", "~", "default", "unset")
 
 #: In place of the text of an option, to see which rules read it.
 _PROBES = ("918273", "?")
+_TURNED = {"true": ("false",), "false": ("true",)}
 
 #: Degrees whose product the number of devices is a multiple of.
 _DEGREES = ("mapping.tp", "mapping.pp", "mapping.cp")
@@ -201,10 +202,12 @@ def read(
     defaults = {name: text for name, text in defaults.items() if name not in open_names}
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
-    readings, stated_paths = _option_readings(chosen, merged, stated, defaults, values, places)
     unstated = read_options(chosen, _merged(chosen, defaults, {}) | pseudo, where, strict=False)
-    stated_paths |= {path for path, value in values.items() if unstated.get(path) != value}
-    if not any(reading.leaves for reading in readings if reading.status == STATED) and not slug:
+    alone = read_options(chosen, _merged(chosen, {}, stated) | pseudo, where, strict=False)
+    stated_paths = _stated_paths(chosen, merged, stated, defaults, (values, unstated, alone))
+    readings = _option_readings(chosen, merged, stated, defaults, values, places, stated_paths)
+    has_shares = any(isinstance(rule, ByteDependentOption) and rule.name in stated for rule in chosen.rules)
+    if not slug and not has_shares and not any(reading.leaves for reading in readings if reading.status == STATED):
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
     if chosen.study == "serving":
@@ -221,13 +224,15 @@ def read(
             OptionReading(name, text, STATED, {path: load.values[path] for path in paths}, file=load.client)
             for name, (text, paths) in load.options.items()
         ]
-        stated_paths |= load.values.keys()
+        stated_paths = stated_paths.union(load.values)
     if chosen.study == "serving" and n_devices is None:
         total = math.prod(values.get(path, 1.0) for path in (*_DEGREES, "mapping.dp"))
         devices = DeviceCount(int(total), devices.nodes, devices.per_node)
-    _check(values, devices, slug, where)
     shape = {path: value for path, value in values.items() if is_shape(path)}
     shares = [rule.name for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in merged]
+    stated_shares = [
+        rule.path for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in stated
+    ]
     return Reading(
         chosen,
         version or chosen.version,
@@ -238,7 +243,7 @@ def read(
         chip,
         devices,
         {path: value for path, value in values.items() if path not in shape},
-        stated_paths,
+        stated_paths.union(stated_shares),
         tuple(readings),
         merged,
         tuple(shares),
@@ -568,8 +573,8 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
     open_names = {
         name: text for name, text in options.items() if re.search(r"\$\{?\w", text) and not text.startswith("{")
     }
-    unmodelled = {*tool.effects, *(name for name in tool.model_options if isinstance(name, str))}
-    relevant = [name for name in open_names if name in option_names(tool) and name not in unmodelled]
+    models = {name for entry in tool.model_options for name in ([entry] if isinstance(entry, str) else entry)}
+    relevant = [name for name in open_names if name in option_names(tool) - models and name not in tool.effects]
     if relevant:
         shown = ", ".join(f"{name} {options[name]}" for name in relevant[:4])
         notes.append(f"left open by the file: {shown}")
@@ -578,9 +583,16 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
         name: text
         for name, text in options.items()
         if name not in open_names
-        and text.lower() not in _NOTHING
+        and (text.lower() not in _NOTHING or _is_word(tool, name, text))
         and not (name in rows and (text in rows[name].nothing or (text == "" and not rows[name].switch)))
     }
+
+
+def _is_word(tool: Tool, name: str, text: str) -> bool:
+    """True where a word that states nothing elsewhere is a value of an option; ``auto`` never is."""
+    choices = (rule for rule in tool.rules if isinstance(rule, ChoiceOption))
+    is_choice = text.lower() != "auto" and any(rule.has_word(name, text) for rule in choices)
+    return is_choice or (name in tool.none_options and text.lower() == "none")
 
 
 def _merged(tool: Tool, defaults: Mapping[str, str], stated: Mapping[str, str]) -> dict[str, str]:
@@ -628,6 +640,36 @@ def read_options(
 # --- what options were read as ----------------------------------------------------------------------------
 
 
+def _stated_paths(
+    tool: Tool,
+    merged: Mapping[str, str],
+    stated: Mapping[str, str],
+    defaults: Mapping[str, str],
+    values: tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]],
+) -> frozenset[str]:
+    """Return the paths that files state: those that their options decide, without those that defaults decide too.
+
+    A path is stated as well where the options of the files give its value without any default.
+
+    Args:
+        tool: of the files.
+        merged: options and defaults.
+        stated: options of the files.
+        defaults: of the tool.
+        values: path → value of both, of defaults alone, and of the files' options alone.
+    """
+    both, unstated, alone = values
+    decided = {path for path, value in both.items() if unstated.get(path) != value}
+    decided |= {path for name in stated for path in _paths_read(tool, merged, name) if path in both}
+    by_default = {
+        path
+        for name in defaults
+        if name in merged and name not in stated
+        for path in _paths_without(tool, merged, name)
+    }
+    return frozenset(path for path in decided if alone.get(path) == both[path] or path not in by_default)
+
+
 def _option_readings(
     tool: Tool,
     merged: Mapping[str, str],
@@ -635,16 +677,16 @@ def _option_readings(
     defaults: Mapping[str, str],
     values: Mapping[str, float],
     places: Mapping[str, str],
-) -> tuple[list[OptionReading], frozenset[str]]:
-    """Return what each option was read as, stated ones first, and the paths that stated options set."""
-    readings, stated_paths = list[OptionReading](), set[str]()
+    stated_paths: frozenset[str],
+) -> list[OptionReading]:
+    """Return what each option was read as, stated ones first; leaves by default are those of the defaults."""
+    readings = list[OptionReading]()
     for name, text in stated.items():
         paths = _paths_read(tool, merged, name) & values.keys()
-        stated_paths |= paths
-        leaves = {path: values[path] for path in sorted(paths)}
+        leaves = {path: values[path] for path in sorted((paths & stated_paths) or paths)}
         shares = any(isinstance(rule, ByteDependentOption) and rule.name == name for rule in tool.rules)
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
-        reads = any(name in names for names in _cached_names(tool).values())  # even if the leaf is what it would be
+        reads = _is_understood(tool, name, text)  # even if the leaf is what it would be
         moves = "" if paths or shares else identity or ("" if reads else effect_of(tool, name))
         status = STATED if paths or shares or identity or reads else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
@@ -654,30 +696,44 @@ def _option_readings(
         paths = (_paths_read(tool, merged, name) & values.keys()) - stated_paths
         if paths:
             readings.append(OptionReading(name, text, DEFAULT, {path: values[path] for path in sorted(paths)}))
-    return readings, frozenset(stated_paths)
+    return readings
 
 
-def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
-    """Return the paths of the leaves that an option decides: those that change with its text or without it."""
-    if name not in merged:  # a switch that is off
-        return {
-            path
-            for rule in tool.rules
-            if name in _names_of(rule) and not isinstance(rule, CompositeOption)
-            for path in rule.paths
-        }
+def _is_understood(tool: Tool, name: str, text: str) -> bool:
+    """True for an option of a rule, unless the rule is of words and has none for its text."""
+    rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
+    return any(not isinstance(rule, ChoiceOption) or rule.has_word(name, text) for rule in rules)
+
+
+def _paths_without(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
+    """Return the paths of the leaves that change, or are not read, without an option."""
     without = {other: text for other, text in merged.items() if other != name}
     paths: set[str] = set()
     for rule in tool.rules:
-        if name not in _cached_names(tool)[id(rule)]:
-            continue
-        now, thens = _quietly(rule, merged) or {}, [_quietly(rule, {**merged, name: probe}) for probe in _PROBES]
-        thens = [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]
-        for then in thens:
-            paths |= {path for path in now if then.get(path) != now[path]} | {
-                path for path in then if path not in now and now
-            }
+        if name in _cached_names(tool)[id(rule)]:
+            now, then = _quietly(rule, merged) or {}, _quietly(rule, without) or {}
+            paths |= {path for path in now if then.get(path) != now[path]}
     return paths
+
+
+def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
+    """Return the paths of the leaves that an option decides: those that change with its text or without it.
+
+    Where there are none, those of its rules whose value its text is: other options say the same.
+    """
+    rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
+    if name not in merged:  # a switch that is off
+        return {path for rule in rules if not isinstance(rule, CompositeOption) for path in rule.paths}
+    without = {other: text for other, text in merged.items() if other != name}
+    paths, same = set[str](), set[str]()
+    for rule in rules:
+        probes = (*_PROBES, *_TURNED.get(merged[name].lower(), ()))
+        now, thens = _quietly(rule, merged) or {}, [_quietly(rule, {**merged, name: probe}) for probe in probes]
+        for then in [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]:
+            paths |= {path for path in now if then.get(path) != now[path]}
+            paths |= {path for path in then if path not in now and now}
+        same |= {path for path, value in now.items() if f"{value:g}" == merged[name].strip()}
+    return paths or same
 
 
 @functools.lru_cache(maxsize=64)
@@ -858,8 +914,14 @@ def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> di
     }
 
 
-def _check(values: Mapping[str, float], devices: DeviceCount, slug: str | None, where: str) -> None:
-    """Raise InputError for degrees that contradict the devices, the model or the batch: the tool does not start."""
+def check(reading: Reading, where: str) -> None:
+    """Raise InputError for degrees that contradict the devices, the model or the batch: the tool does not start.
+
+    Args:
+        reading: of files.
+        where: name of the files.
+    """
+    values, devices, slug = reading.shape | reading.values, reading.devices, reading.workload
     entry = catalog.entry("workload", slug) if slug else None
 
     def value(name: str) -> float:

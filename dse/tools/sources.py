@@ -13,7 +13,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -157,6 +157,10 @@ def _read(name: str, text: str, result: Sources, depth: int) -> None:
         if not calls:
             result.parts.append(Source(name, table=_assignments(tree)))
         return
+    rest = _HEREDOC_END.search(text)
+    if rest and "<<" not in text[: rest.start()]:
+        _read(name, text[: rest.start()], result, depth + 1)
+        text = text[rest.end() :]
     documents = _documents(name, text)
     for document in documents:
         result.variables.update(
@@ -168,6 +172,10 @@ def _read(name: str, text: str, result: Sources, depth: int) -> None:
         _read_inner(name, table, result, depth, itertools.count())
     if not documents:
         _read_script(name, text, result, depth)
+
+
+#: Line that ends a heredoc, with which a file and its command are copied without the line in front.
+_HEREDOC_END = re.compile(r"(?m)^(EOF|EOL|END|YAML)$")
 
 
 def _documents(name: str, text: str) -> list[dict[str, Any]]:
@@ -185,6 +193,8 @@ def _documents(name: str, text: str) -> list[dict[str, Any]]:
             return []
     except RecursionError:
         raise InputError(name, "brackets nested too deep", "a configuration", "check the file") from None
+    except InputError as error:
+        raise InputError(name, error.got, error.allowed, error.fix) from None
     except ValueError as error:
         if suffix in (".json", ".toml"):
             allowed = f"valid {suffix[1:].upper()}"
@@ -214,18 +224,39 @@ def _is_toml(text: str) -> bool:
 
 def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
     """Add the commands of a script, its heredocs and scripts within words to a result."""
-    shell = script(text, result.variables, depth)
+    before = dict(result.variables)
+    try:
+        shell = script(text, before, depth)
+    except InputError as error:
+        raise InputError(name, error.got, error.allowed, error.fix) from None
     result.variables.update(shell.variables)
     result.directives.extend(shell.directives)
-    for command in shell.commands:
+    for command in _joined(shell.commands):
         _read_command(name, command, result, depth)
+    if not shell.commands and not shell.directives:  # assignments alone may be options of a program that has no dashes
+        result.parts.append(Source(name, tuple(_split(text))))
     used = {word for part in result.parts for word in part.words}
-    for variable, value in shell.variables.items():  # options and commands that no command of the file takes
+    assigned = {key: value for key, value in shell.variables.items() if before.get(key) != value}
+    for variable, value in assigned.items():  # options and commands that no command of the file takes
         words = tuple(_split(value)) if value.lstrip().startswith("-") else ()
         if words and not used & set(words):
             result.parts.append(Source(f"{name}: {variable}", words))
         elif _is_script(value) and not used & {word for word in _split(value) if word.startswith("-")}:
             _read_script(f"{name}: {variable}", value, result, depth + 1)
+
+
+def _joined(commands: Iterable[Command]) -> Iterator[Command]:
+    """Yield commands, lines of options joined to the command in front: a list of arguments needs no backslashes."""
+    before: Command | None = None
+    for command in commands:
+        if before is not None and command.words[0].startswith("-") and not command.text and not before.text:
+            before = Command([*before.words, *command.words])
+            continue
+        if before is not None:
+            yield before
+        before = command
+    if before is not None:
+        yield before
 
 
 def _read_command(name: str, command: Command, result: Sources, depth: int) -> None:
@@ -244,10 +275,10 @@ def _read_command(name: str, command: Command, result: Sources, depth: int) -> N
             result.variables.pop(place, None)
         return
     behind = [word for i, word in enumerate(words) if i > 1 and words[i - 1] in _SHELL_OPTIONS and "sh" in words[i - 2]]
-    scripts = [*behind, *(word for word in words if _is_script(word) and word not in behind)]
+    scripts = [*behind, *(word for word in words if _is_script(_value_of(word)) and word not in behind)]
     if scripts and not command.text:
         for text in scripts:
-            _read_script(name, text, result, depth + 1)
+            _read_script(name, _value_of(text), result, depth + 1)
         words = [word for word in words if word not in scripts]
     result.parts.append(Source(name, tuple(words)))
 
@@ -260,6 +291,11 @@ def _called(words: Sequence[str], files: Mapping[str, str], name: str) -> tuple[
             if is_name and file != name.partition(":")[0]:
                 return file, list(words[i + 1 :])
     return None
+
+
+def _value_of(word: str) -> str:
+    """Return the value of ``--name=value``, another word as it is."""
+    return word.partition("=")[2] if re.match(r"--[\w-]+=", word) else word
 
 
 def _is_script(word: str) -> bool:

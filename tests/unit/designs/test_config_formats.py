@@ -108,7 +108,6 @@ def test_a_design_is_served_in_that_format(name, tmp_path, monkeypatch):
     model = read_config(given, quantization=quantization)
     (tmp_path / "workloads" / "made.toml").write_text(huggingface.as_toml(model, "made"))
     monkeypatch.setenv("DSE_CATALOG", str(tmp_path))
-    assert catalog.check(tmp_path) == []
     system = "b200" if "fp4" in name or "modelopt" in name else "h200"
     values = catalog.served_format("made", {
         f"system.accelerator.matrix_rate.{rate}": 1e15 for rate in ("fp8", "fp4", "int8")
@@ -154,6 +153,13 @@ def test_a_share_of_the_layers_in_16_bits_counts_by_its_weights():
     by_class = read_config(LLAMA | {"quantization_config": quantization}).checkpoint.bytes_by_class
     share = (4 + 76 / 3) / 80
     assert by_class["attention"] == 1.0 and by_class["feed_forward"] == pytest.approx(1 + share, abs=1e-5)
+
+
+def test_layers_with_bits_of_their_own():
+    quantization = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": True}
+    quantization["extra_config"] = {f"model.layers.{n}.self_attn.o_proj": {"bits": 16} for n in range(80)}
+    by_class = read_config(LLAMA | {"quantization_config": quantization}).checkpoint.bytes_by_class
+    assert by_class["attention"] == pytest.approx(0.25 * 2 + 0.75 * 0.515625, abs=1e-6)
 
 
 def test_groups_of_layers_with_formats_of_their_own():

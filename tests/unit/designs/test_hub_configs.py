@@ -19,17 +19,33 @@ from tests.hub_configs import HUNYUAN_A13B, KIMI_K2, LATENT, MIMO, MODELS, STEP,
 LLAMA = MODELS["Llama-3.1-8B"][0]
 
 
+def slug(name):
+    """Name of a file."""
+    return "hub-" + "".join(c if c.isalnum() else "-" for c in name.lower())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A catalogue with a workload of each configuration."""
+    path = tmp_path_factory.mktemp("hub")
+    (path / "workloads").mkdir()
+    for name, (given, _, _) in MODELS.items():
+        text = huggingface.as_toml(read_config(given, name), f"the hub's {name}")
+        (path / "workloads" / f"{slug(name)}.toml").write_text(text)
+    return path
+
+
+def test_workloads_of_the_hub_are_right_files(folder):
+    assert catalog.check(folder) == []
+
+
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_of_the_hub_has_its_parameters(name, tmp_path):
-    """To 0.5 %: norms of queries and keys, biases and sinks are no part of a workload, 0.05 % at most here."""
+def test_a_model_of_the_hub_has_its_parameters(name, folder):
+    """To 0.5 %; norms of queries and keys, biases, sinks, heads of some layers, no part of a workload, are 0.15 %."""
     given, published, source = MODELS[name]
     model = read_config(given, name)
     assert model.unread == () and "model_type" in model.read
-    file = tmp_path / "workloads" / "made.toml"
-    file.parent.mkdir()
-    file.write_text(huggingface.as_toml(model, "made"))
-    assert catalog.check(tmp_path) == []
-    workload = catalog.record(types.Workload, "made", folder=tmp_path)
+    workload = catalog.record(types.Workload, slug(name), folder=folder)
     count = float(parameter_count(workload if "with MTP" in source else main_model(workload)))
     assert count == pytest.approx(published, rel=5e-3)
 

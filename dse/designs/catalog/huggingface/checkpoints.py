@@ -71,10 +71,12 @@ class CheckpointFormat:
         operand = _SIXTEEN_BITS if widened else TABLE["formats"][self.checkpoint]["bytes"]
         weight = 0.0 if abs(self.weight_bytes - operand) < _SAME else self.weight_bytes
         expert = 0.0 if abs(self.expert_bytes - (weight or operand)) < _SAME else self.expert_bytes
+        cache = {} if self.cache_bytes is None else {"mapping.serving.cache_bytes": self.cache_bytes}
         return {
             "mapping.precision": "bf16" if widened else self.checkpoint,
             "mapping.serving.weight_bytes": weight,
             "mapping.serving.expert_bytes": expert,
+            **cache,
         }
 
     def sentence(self) -> str:
@@ -127,6 +129,8 @@ def read_checkpoint(
         return None
     ignored = [name for key in row.get("ignore", ()) for name in _strings(quantization.get(key))]
     ignored += [name[2:] for name in _strings(list(_table(quantization.get("dynamic")))) if name.startswith("-:")]
+    others = _table(quantization.get("extra_config"))  # layers with bits of their own
+    ignored += [name for name, row in others.items() if _table(row).get("bits") in (16, 32)]
     if len(ignored) > _MOST_NAMES:
         allowed = f"at most {_MOST_NAMES:,} names of modules"
         raise InputError(place, f"{len(ignored):,} names that are left in 16 bits", allowed, _FIX)
