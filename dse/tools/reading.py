@@ -707,12 +707,13 @@ def _paths_without(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]
 def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
     """Return the paths of the leaves that an option decides: those that change with its text or without it.
 
-    Where there are none, those of its rules whose value its text is: other options say the same.
+    Where there are none, those for which it alone gives their value: other options say the same.
     """
     rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
     if name not in merged:  # a switch that is off
         return {path for rule in rules if not isinstance(rule, CompositeOption) for path in rule.paths}
     without = {other: text for other, text in merged.items() if other != name}
+    only = {other: text for other, text in merged.items() if other == name or other.startswith("@")}
     paths, same = set[str](), set[str]()
     for rule in rules:
         probes = (*_PROBES, *_TURNED.get(merged[name].lower(), ()))
@@ -720,7 +721,9 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
         for then in [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]:
             paths |= {path for path in now if then.get(path) != now[path]}
             paths |= {path for path in then if path not in now and now}
-        same |= {path for path, value in now.items() if f"{value:g}" == merged[name].strip()}
+        nothing = _quietly(rule, {other: text for other, text in only.items() if other != name}) or {}
+        alone = _quietly(rule, only) or {}
+        same |= {path for path, value in now.items() if alone.get(path) == value and path not in nothing}
     return paths or same
 
 
