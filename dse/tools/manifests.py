@@ -8,7 +8,6 @@ part for each pool. :func:`engine_processes` gives one :class:`EngineProcess` fo
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -31,6 +30,7 @@ from dse.tools.pods import (
     whole_number,
     within,
 )
+from dse.tools.programs import keyword_options
 from dse.tools.rows import table
 
 
@@ -174,7 +174,7 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> E
     return EngineProcess(
         name=name,
         role=role,
-        words=(*program, *_keyword_options(options)) if is_command else program,
+        words=(*program, *keyword_options(options)) if is_command else program,
         tables=() if is_command else (options,),
         nodes=max((nodes or 1) // (replicas or 1), 1) if nodes else None,
         per_node=whole_number(resources.get("gpus_per_node")),
@@ -182,20 +182,6 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> E
         image=" ".join(text for text in texts(document.get("model"), 0)),
         variables={name.upper(): text for name, text in benchmark_values(document)},
     )
-
-
-def _keyword_options(keywords: Table) -> Iterator[str]:
-    """Yield the words of the options that keyword arguments of an engine state."""
-    for key, value in keywords.items():
-        option = f"--{str(key).replace('_', '-')}"
-        if isinstance(value, bool):
-            yield option if value else f"{option}=false"
-        elif isinstance(value, dict) or (isinstance(value, list) and any(isinstance(v, dict | list) for v in value)):
-            yield f"{option}={json.dumps(value)}"
-        elif isinstance(value, list):
-            yield from (option, *map(str, value))
-        elif value is not None:
-            yield f"{option}={value}"
 
 
 # --- charts -----------------------------------------------------------------------------------------------
@@ -248,7 +234,7 @@ def _ray_serve(document: Table) -> Iterator[EngineProcess]:
         source = loading.get("model_source") or loading.get("model_id")
         keywords = subtable(config, "engine_kwargs")
         model = [source] if isinstance(source, str) else []
-        words = ("vllm", "serve", *model, *_keyword_options(keywords))
+        words = ("vllm", "serve", *model, *keyword_options(keywords))
         hardware = str(config.get("accelerator_type") or "")
         yield EngineProcess(str(loading.get("model_id", "model")), words=words, hardware=(hardware,))
 

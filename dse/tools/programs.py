@@ -1,7 +1,7 @@
 """Engines in Python programs: the keyword arguments with which a program makes one. Nothing is run.
 
-``LLM`` and the arguments of engines of vLLM, ``Engine`` of SGLang, ``LLM`` of TensorRT-LLM: they are told apart by what the
-program imports.
+``LLM`` and the arguments of engines of vLLM, ``Engine`` of SGLang, ``LLM`` of TensorRT-LLM: what the program imports
+tells which.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class EngineCall(NamedTuple):
 
 
 def engine_calls(tree: ast.AST) -> list[EngineCall]:
-    """Return the calls of a program that make an engine.
+    r"""Return the calls of a program that make an engine.
 
     Args:
         tree: of the program.
 
-    >>> engine_calls(ast.parse("from vllm import LLM\\nTP = 4\\nLLM('m', tensor_parallel_size=TP)"))[0].words
+    >>> engine_calls(ast.parse("from vllm import LLM\nTP = 4\nLLM('m', tensor_parallel_size=TP)"))[0].words
     ('vllm', 'serve', 'm', '--tensor-parallel-size=4')
     """
     classes = dict(_classes(tree))

@@ -368,6 +368,9 @@ def _stated_options(
     by_command = [
         (part, options_of(_with_model(_from_program(part.words, tool), tool), tool, single)) for part in commands
     ]
+    if any(_BUILD in part.words for part, _ in by_command):  # what converts a checkpoint states the ranks of the engine
+        notes.append(f"{_BUILD}: its engines are read as those of the PyTorch backend")
+        by_command = [(by_command[-1][0], {name: text for _, stated in by_command for name, text in stated.items()})]
     chosen, more = _of_role(by_command, tool, options, role, where)
     notes += more
     for part, stated in chosen:
@@ -388,6 +391,10 @@ def _stated_options(
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
     open_names = {name for name, text in options.items() if text.lower() == "auto"} if tool.auto_is_open else set()
     return _without_nothing(options, tool, files, notes), places, notes, frozenset(open_names)
+
+
+#: Program that builds engines of TensorRT-LLM's first backend.
+_BUILD = "trtllm-build"
 
 
 def _inline_options(stated: Mapping[str, str], tool: Tool, names: frozenset[str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from dse.tools import manifests
 from dse.tools.documents import MAX_VALUES, yaml_documents
 from dse.tools.interpolation import resolved
 from dse.tools.pods import EngineProcess
+from dse.tools.programs import engine_calls
 from dse.tools.shell import Command, script
 
 #: Tables of variables of the environment, by their keys.
@@ -149,7 +150,12 @@ def _read(name: str, text: str, result: Sources, depth: int) -> None:
     if depth > _MAX_DEPTH:
         raise InputError(name, "files nested too deep", f"at most {_MAX_DEPTH}", "give the inner file")
     if PurePath(name).suffix == ".py":
-        result.parts.append(Source(name, table=_python(name, text)))
+        tree = _parsed(name, text)
+        calls = engine_calls(tree)
+        for call in calls:
+            result.parts.extend([Source(name, table=call.table), Source(name, call.words)])
+        if not calls:
+            result.parts.append(Source(name, table=_assignments(tree)))
         return
     if rest := _HEREDOC_END.search(text):
         if "<<" not in text[: rest.start()]:
@@ -393,16 +399,16 @@ def _without_shell(words: list[str]) -> list[str]:
 # --- Python -----------------------------------------------------------------------------------------------
 
 
-def _python(name: str, text: str) -> dict[str, Any]:
-    """Return dotted name → constant of the assignments and keyword arguments of a Python program, which is not run.
-
-    Raises:
-        InputError: for a text that is no Python.
-    """
+def _parsed(name: str, text: str) -> ast.AST:
+    """Return the tree of a Python program, which is not run; InputError for a text that is none."""
     try:
-        tree = ast.parse(text)
+        return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise InputError(name, "no Python program", "a recipe", "give the command line or the configuration") from None
+
+
+def _assignments(tree: ast.AST) -> dict[str, Any]:
+    """Return dotted name → constant of the assignments and keyword arguments of a Python program."""
     values: dict[str, Any] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign) and (value := _constant(node.value)) is not None:

@@ -75,6 +75,9 @@ MEGATRON = {
     "--attention-backend unfused": {"attention": Attention.unfused},
     "--transformer-impl local --use-flash-attn": {"attention": Attention.flash},
     "--use-tp-pp-dp-mapping": {"placement": 1},
+    "--enable-cuda-graph": {"host_time": 0},  # of whole layers by default
+    "--external-cuda-graph --cuda-graph-scope attn": {"host_time": None},
+    f"{MIXTURE} --cuda-graph-impl local --cuda-graph-scope full_iteration": {"host_time": 0, "expert_host_time": 0},
 }  # fmt: skip
 
 #: Options of Megatron-LM → the shape that they are.
