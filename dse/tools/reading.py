@@ -682,8 +682,9 @@ def _option_readings(
         shares = any(isinstance(rule, ByteDependentOption) and rule.name == name for rule in tool.rules)
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
         reads = _is_understood(tool, name, text)  # even if the leaf is what it would be
-        moves = "" if paths or shares else identity or ("" if reads else effect_of(tool, name))
-        status = STATED if paths or shares or identity or reads else NOT_MODELLED if moves else UNKNOWN
+        moves = "" if paths or shares else identity or effect_of(tool, name)
+        is_stated = paths or shares or identity or (reads and not moves)
+        status = STATED if is_stated else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
     for name, text in defaults.items():
         if name in stated:
