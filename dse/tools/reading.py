@@ -430,8 +430,8 @@ def _commands(files: Sources, tool: Tool, names: frozenset[str]) -> list[Source]
         if any(recognition.matches_word(word, pattern) for word in part.words for pattern in patterns)
         and any(word.startswith("-") or "=" in word for word in part.words)
     ]
-    stating = [part for part in commands if any(_plain_name(word, tool) in names for word in part.words)]
-    return [part for part in commands if part in stating] if stating else running
+    stating = [part for part in commands if any(_plain_name(w, tool) in names for w in _with_model(part.words, tool))]
+    return stating or running
 
 
 def _plain_name(word: str, tool: Tool) -> str:
