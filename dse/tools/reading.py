@@ -441,8 +441,8 @@ def _commands(files: Sources, tool: Tool, names: frozenset[str]) -> list[Source]
         if any(recognition.matches_word(word, pattern) for word in part.words for pattern in patterns)
         and any(word.startswith("-") or "=" in word for word in part.words)
     ]
-    stating = [part for part in commands if any(_plain_name(word, tool) in names for word in part.words)]
-    return [part for part in commands if part in stating] if stating else running
+    stating = [part for part in commands if any(_plain_name(w, tool) in names for w in _with_model(part.words, tool))]
+    return stating or running
 
 
 def _plain_name(word: str, tool: Tool) -> str:
@@ -696,8 +696,9 @@ def _option_readings(
         shares = any(isinstance(rule, ByteDependentOption) and rule.name == name for rule in tool.rules)
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
         reads = _is_understood(tool, name, text)  # even if the leaf is what it would be
-        moves = "" if paths or shares else identity or ("" if reads else effect_of(tool, name))
-        status = STATED if paths or shares or identity or reads else NOT_MODELLED if moves else UNKNOWN
+        moves = "" if paths or shares else identity or effect_of(tool, name)
+        is_stated = paths or shares or identity or (reads and not moves)
+        status = STATED if is_stated else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
     for name, text in defaults.items():
         if name in stated:
@@ -728,12 +729,13 @@ def _paths_without(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]
 def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
     """Return the paths of the leaves that an option decides: those that change with its text or without it.
 
-    Where there are none, those of its rules whose value its text is: other options say the same.
+    Where there are none, those for which it alone gives their value: other options say the same.
     """
     rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
     if name not in merged:  # a switch that is off
         return {path for rule in rules if not isinstance(rule, CompositeOption) for path in rule.paths}
     without = {other: text for other, text in merged.items() if other != name}
+    only = {other: text for other, text in merged.items() if other == name or other.startswith("@")}
     paths, same = set[str](), set[str]()
     for rule in rules:
         probes = (*_PROBES, *_TURNED.get(merged[name].lower(), ()))
@@ -741,7 +743,9 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
         for then in [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]:
             paths |= {path for path in now if then.get(path) != now[path]}
             paths |= {path for path in then if path not in now and now}
-        same |= {path for path, value in now.items() if f"{value:g}" == merged[name].strip()}
+        nothing = _quietly(rule, {other: text for other, text in only.items() if other != name}) or {}
+        alone = _quietly(rule, only) or {}
+        same |= {path for path, value in now.items() if alone.get(path) == value and path not in nothing}
     return paths or same
 
 
