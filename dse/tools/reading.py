@@ -357,6 +357,7 @@ def _stated_options(
             places |= dict.fromkeys(stated, part.file)
     commands = _commands(files, tool, names)
     single = recognition.launcher_options() | {name for name in tool.model_options if isinstance(name, str)}
+    single |= {name for some in tool.device_options.values() for name in some}
     by_command = [(part, options_of(_with_model(part.words, tool), tool, single)) for part in commands]
     chosen, more = _of_role(by_command, tool, options, role, where)
     notes += more
