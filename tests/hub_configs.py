@@ -1,7 +1,8 @@
 """Configurations of models on the hub, written anew from public facts, with the parameters that are published.
 
-A row: configuration, parameters, and their source. ``hub`` is the count of the safetensors files as the hub displays it
-(from memory); ``arithmetic`` adds the matrices, norms and biases of the published shape by hand. Where a checkpoint has
+A row: configuration, parameters, and their source. ``hub`` is the count of the safetensors files as the hub displays
+it, from memory, or ``looked up`` in a public table of such counts; ``arithmetic`` adds the matrices,
+        norms and biases of the published shape by hand. Where a checkpoint has
 layers that predict further tokens, the count with them is marked ``with MTP``.
 """
 
@@ -82,7 +83,7 @@ HUNYUAN_A13B = config(
 #: Model → configuration, parameters, source.
 MODELS: dict[str, tuple[Config, float, str]] = {
     "Seed-OSS-36B": (config("seed_oss", 64, 5120, 80, 8, 27648, 155136, 524288, head_dim=128, attention_bias=True,
-        attention_out_bias=False, **UNTIED), 36_151_104_512, "hub: 36.2 B"),
+        attention_out_bias=False, **UNTIED), 36_151_104_512, "hub, looked up"),
     "SmolLM3-3B": (config("smollm3", 36, 2048, 16, 4, 11008, 128256, 65536, no_rope_layers=[1, 1, 1, 0] * 9,
         no_rope_layer_interval=4, use_sliding_window=False, sliding_window=None, **TIED), 3_075_098_624, "hub"),
     "Olmo-3-7B": (config("olmo3", 32, 4096, 32, 32, 11008, 100278, 65536, sliding_window=4096, layer_types=every(4, 32),
@@ -96,7 +97,7 @@ MODELS: dict[str, tuple[Config, float, str]] = {
     "c4ai-command-a-03-2025": (config("cohere2", 64, 12288, 96, 8, 36864, 256000, 131072, sliding_window=4096,
         layer_switch=4, head_dim=128), 111_057_580_032, "hub: 111 B"),
     "Apertus-8B": (config("apertus", 32, 4096, 32, 8, 21504, 131072, 65536, qk_norm=True, post_norm=False, **UNTIED)
-        | {"hidden_act": "xielu"}, 8_053_338_176, "hub: 8.05 B"),
+        | {"hidden_act": "xielu"}, 8_053_338_176, "hub, looked up"),
     "Apertus-70B": (config("apertus", 80, 8192, 64, 8, 43008, 131072, 65536, **UNTIED) | {"hidden_act": "xielu"},
         70.6e9, "hub: 70.6 B"),
     "gemma-3-1b": (config("gemma3_text", 26, 1152, 4, 1, 6912, 262144, 32768, head_dim=256, sliding_window=512,
@@ -126,29 +127,29 @@ MODELS: dict[str, tuple[Config, float, str]] = {
         262144, head_dim=256, num_experts=512, num_experts_per_tok=10, moe_intermediate_size=1024,
         shared_expert_intermediate_size=1024, full_attention_interval=4, attn_output_gate=True, mtp_num_hidden_layers=1,
         layer_types=every(4, 60, "linear_attention"), **GATED_DELTA) | {"intermediate_size": None}),
-        396.8e9, "its name: 397 B"),
+        396_346_350_336, "hub 403,397,928,944, looked up, less 456,010,480 of images and 6,595,568,128 of MTP"),
     "Kimi-K2.5, the text model": (text_of("kimi_k25", KIMI_K2 | {"quantization_config": INT4_EXPERTS},
         tie_word_embeddings=False), 1_026_408_232_448, "arithmetic, and Kimi-K2's 1026 B"),
     "GLM-4.5": (config("glm4_moe", 92, 5120, 96, 8, 12288, 151552, head_dim=128, moe_intermediate_size=1536,
         n_routed_experts=160, n_shared_experts=1, num_experts_per_tok=8, first_k_dense_replace=3, n_group=1,
         topk_group=1,
         num_nextn_predict_layers=1, attention_bias=True, use_qk_norm=True, partial_rotary_factor=0.5, **UNTIED),
-        356_785_898_816, "hub 358,337,791,296, with MTP, less the two copies of 151,552 x 5,120 that its layer has"),
+        356_785_898_816, "hub of GLM-4.6, of the same shape, looked up, with MTP"),
     "GLM-4.5-Air": (config("glm4_moe", 46, 4096, 96, 8, 10944, 151552, head_dim=128, moe_intermediate_size=1408,
         n_routed_experts=128, n_shared_experts=1, num_experts_per_tok=8, first_k_dense_replace=1, n_group=1,
         topk_group=1,
         num_nextn_predict_layers=1, attention_bias=True, **UNTIED), 109_227_310_848,
-        "hub 110,468,824,832, with MTP, less the two copies of 151,552 x 4,096 that its layer has"),
+        "hub 110,468,824,832, looked up, with MTP, less 2 x 151,552 x 4,096 of it twice"),
     "GLM-5": (config("glm_moe_dsa", 78, 6144, 64, 64, 12288, 154880, 202752, moe_intermediate_size=2048, head_dim=64,
         n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8, first_k_dense_replace=3, n_group=1,
         topk_group=1,
         kv_lora_rank=512, q_lora_rank=2048, qk_nope_head_dim=192, qk_rope_head_dim=64, qk_head_dim=256, v_head_dim=256,
         index_topk=2048, index_n_heads=32, index_head_dim=128, num_nextn_predict_layers=1, **UNTIED),
-        753_864_139_008, "hub, with MTP"),
+        753_864_139_008, "hub, looked up, with MTP"),
     "MiniMax-M2": (config("minimax_m2", 62, 3072, 48, 8, 1536, 200064, 196608, head_dim=128, num_local_experts=256,
         num_experts_per_tok=8, num_mtp_modules=3, mtp_transformer_layers=1, use_mtp=True, shared_intermediate_size=0,
         attn_type_list=[1] * 62, rotary_dim=64, use_qk_norm=True, qk_norm_type="per_layer", use_routing_bias=True,
-        scoring_func="sigmoid", **UNTIED), 228_689_748_992, "hub"),
+        scoring_func="sigmoid", **UNTIED), 228_689_764_864, "hub, looked up"),
     "ERNIE-4.5-21B-A3B": (config("ernie4_5_moe", 28, 2560, 20, 4, 12288, 103424, head_dim=128, use_bias=False,
         moe_num_experts=64, moe_k=6, moe_num_shared_experts=2, moe_intermediate_size=1536, moe_layer_start_index=1,
         moe_layer_end_index=27, moe_layer_interval=1, moe_capacity=[64, 64, 64], moe_use_aux_free=True,
@@ -164,10 +165,10 @@ MODELS: dict[str, tuple[Config, float, str]] = {
         moe_intermediate_size=512, moe_shared_expert_intermediate_size=512, num_experts=256, num_shared_experts=1,
         num_experts_per_tok=8, n_group=8, topk_group=4, use_qk_norm=True, partial_rotary_factor=0.5,
         num_nextn_predict_layers=0, moe_router_enable_expert_bias=True, score_function="sigmoid", router_dtype="fp32",
-        **UNTIED), 16_255_643_392, "hub: 16.3 B"),
+        **UNTIED), 16_255_643_392, "hub, looked up"),
     "Ling-1T": (config("bailing_moe_v2", 80, 8192, 64, 8, 18432, 157184, 32768, head_dim=128, first_k_dense_replace=4,
         moe_intermediate_size=2048, moe_shared_expert_intermediate_size=2048, num_experts=256, num_shared_experts=1,
-        num_experts_per_tok=8, n_group=8, topk_group=4, use_qk_norm=True, **UNTIED), 999.7e9, "hub: 1000 B"),
+        num_experts_per_tok=8, n_group=8, topk_group=4, use_qk_norm=True, **UNTIED), 999_705_328_640, "hub, looked up"),
     "MiMo-V2-Flash": (MIMO, 309e9, "its card: 309 B"),
     "Step-3.5-Flash": (STEP, 196.81e9, "its card: 196.81 B"),
     "Phi-3-mini-4k": (config("phi3", 32, 3072, 32, 32, 8192, 32064, 4096, sliding_window=2047, attention_bias=False,
@@ -183,7 +184,8 @@ MODELS: dict[str, tuple[Config, float, str]] = {
     "Mistral-Nemo-12B": (config("mistral", 40, 5120, 32, 8, 14336, 131072, head_dim=128, sliding_window=None, **UNTIED),
         12_247_782_400, "hub"),
     "Mixtral-8x7B": (config("mixtral", 32, 4096, 32, 8, 14336, 32000, 32768, num_local_experts=8, num_experts_per_tok=2,
-        sliding_window=None, output_router_logits=False, router_aux_loss_coef=0.02, **UNTIED), 46_702_792_704, "hub"),
+        sliding_window=None, output_router_logits=False, router_aux_loss_coef=0.02, **UNTIED), 46_702_792_704,
+        "hub, looked up"),
     "Mixtral-8x22B": (config("mixtral", 56, 6144, 48, 8, 16384, 32768, 65536, num_local_experts=8,
         num_experts_per_tok=2,
         sliding_window=None, **UNTIED), 140_630_071_296, "hub"),
@@ -192,7 +194,7 @@ MODELS: dict[str, tuple[Config, float, str]] = {
         layer_types=["sliding_attention", "full_attention"] * 12, initial_context_length=4096,
         quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": [
             "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}, **UNTIED),
-        20_914_757_184, "hub"),
+        20_914_757_184, "hub, looked up"),
     # others, by the same rules
     "Llama-3.1-8B": (config("llama", 32, 4096, 32, 8, 14336, 128256, **UNTIED), 8_030_261_248, "hub"),
     "Llama-3.1-70B": (config("llama", 80, 8192, 64, 8, 28672, 128256, **UNTIED), 70_553_706_496, "hub"),
@@ -244,5 +246,21 @@ MODELS: dict[str, tuple[Config, float, str]] = {
     "MiniMax-Text-01": (config("minimax_text_01", 80, 6144, 64, 8, 9216, 200064, 10240000, head_dim=128,
         num_local_experts=32, num_experts_per_tok=2, attn_type_list=([0] * 7 + [1]) * 10, shared_intermediate_size=0,
         layernorm_full_attention_alpha=3.55, postnorm=True, rotary_dim=64, sliding_window=None, **UNTIED),
-        456_089_655_296, "hub"),
+        456_089_655_296, "hub, looked up"),
+    "Qwen3-Coder-Next": (config("qwen3_next", 48, 2048, 16, 2, 5120, 151936, 262144, head_dim=256, num_experts=512,
+        num_experts_per_tok=10, moe_intermediate_size=512, shared_expert_intermediate_size=512, decoder_sparse_step=1,
+        full_attention_interval=4, mlp_only_layers=[], **GATED_DELTA | {"linear_num_value_heads": 32}, **UNTIED),
+        79_674_391_296, "hub, looked up"),
+    "Nemotron-3-Nano-30B-A3B": (config("nemotron_h", 52, 2688, 32, 2, 1856, 131072, 262144, head_dim=128,
+        moe_intermediate_size=1856, moe_shared_expert_intermediate_size=3712, n_routed_experts=128, n_shared_experts=1,
+        num_experts_per_tok=6, mamba_num_heads=64, mamba_head_dim=64, ssm_state_size=128, n_groups=8, conv_kernel=4,
+        hybrid_override_pattern="MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", n_group=1, topk_group=1,
+        mlp_hidden_act="relu2", **UNTIED), 31_577_937_344, "hub, looked up"),
+    "gpt-oss-120b": (config("gpt_oss", 36, 2880, 64, 8, 2880, 201088, head_dim=64, num_local_experts=128,
+        num_experts_per_tok=4, sliding_window=128, attention_bias=True, quantization_config={"quant_method": "mxfp4"},
+        **UNTIED), 116_829_156_672, "hub, looked up"),
+    "Qwen1.5-MoE-A2.7B": (config("qwen2_moe", 24, 2048, 16, 16, 5632, 151936, 8192, num_experts=60,
+        num_experts_per_tok=4, moe_intermediate_size=1408, shared_expert_intermediate_size=5632, max_window_layers=21,
+        decoder_sparse_step=1, sliding_window=32768, use_sliding_window=False, **UNTIED), 14_315_784_192,
+        "hub, looked up"),
 }  # fmt: skip

@@ -49,6 +49,7 @@ CONTENTS = {
         "docs/intervals",
         "docs/forecasts",
         "docs/studies",
+        "docs/answers",
         "docs/calibration",
         "docs/comparison",
         "docs/showdown",

@@ -25,7 +25,8 @@ def best_changes(explanation: Explanation) -> list[Change]:
     """Return the changes that improve the metric of an explanation most: of the mapping, then of the hardware.
 
     Mappings are neighbours on the same devices that can run, each a change by a factor of two between degrees, or of
-    one option; of a design that cannot run, also two of these, as no gain is asked for. Hardware is ten per cent more
+    one option; of a design that cannot run, also two of these, as no gain is asked for. Of several values of the same
+    options the best one counts. Hardware is ten per cent more
     of a value of the system, by its elasticity.
 
     Args:
@@ -56,7 +57,8 @@ def best_changes(explanation: Explanation) -> list[Change]:
         can_run = (metrics["infeasible_reason"] == 0) & np.isfinite(gains) & (gains >= least)
         order = [int(i) for i in np.argsort(-gains) if i and can_run[i]]
         for i in order:
-            if not any(moves[j - 1].items() <= moves[i - 1].items() for j in chosen):
+            move = moves[i - 1]
+            if not any(move.keys() == moves[j - 1].keys() or moves[j - 1].items() <= move.items() for j in chosen):
                 chosen.append(i)
         changes = [Change(_move_text(moves[i - 1]), float(gains[i]), float(memory[i])) for i in chosen[:MOST]]
     hardware = _hardware_changes(explanation) if explanation.feasible else ()

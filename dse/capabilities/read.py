@@ -83,9 +83,13 @@ def read(
     sections += report.sections
     files_written = []
     if changed:
-        title = "the file with the changes that buy most"
-        sections += [Line(title, show="file"), *(verbatim(text, show="file") for text in changed["texts"].values())]
+        sections += [
+            Line(f"the files with {'; '.join(changed['changes'])}", show="file"),
+            *(verbatim(text, show="file") for text in changed["texts"].values()),
+        ]
         files_written = _write(output, force, changed["texts"])
+    else:
+        sections.append(Line("no change of an option improves it by a per cent: the file stays as it is", show="file"))
     return Report(document, sections, [*notes, *report.notes], files=files_written, status=report.status)
 
 
@@ -155,12 +159,19 @@ def _option_sections(reading: Reading) -> Iterator[Line | Table]:
         status: [o for o in reading.options if o.status == status]
         for status in (STATED, DEFAULT, NOT_MODELLED, UNKNOWN)
     }
+    silent = [option for option in by_status[NOT_MODELLED] if option.moves == "nothing"]
     moving = [option for option in by_status[NOT_MODELLED] if option.moves != "nothing"]
-    rows = [*by_status[STATED], *by_status[DEFAULT], *moving, *by_status[UNKNOWN]]
-    yield Table("options", _COLUMNS, rows, title="options")
-    silent = [option.option for option in by_status[NOT_MODELLED] if option.moves == "nothing"]
+    names = [option for option in by_status[STATED] if not option.leaves and option.moves == "launcher"]
+    deciding = [option for option in by_status[STATED] if option not in names]
+    yield Table("options", _COLUMNS, [*deciding, *moving, *by_status[UNKNOWN]], title="options")
+    defaults = ", ".join(filter(None, map(_leaf_texts, by_status[DEFAULT])))
+    if defaults:
+        yield Line(f"defaults of {reading.tool.name} {reading.version}: {defaults}")
     if silent:
-        yield Line(f"{counted(len(silent), 'option')} that change no time and no memory: {', '.join(silent)}")
+        shown = ", ".join(option.option for option in silent)
+        yield Line(f"{counted(len(silent), 'option')} that change no time and no memory: {shown}")
+    more = [*names, *by_status[DEFAULT], *silent]
+    yield Table("more options", _COLUMNS, more, title="launcher, defaults, and what changes nothing", show="options")
 
 
 def _leaf_texts(option: OptionReading) -> str:

@@ -64,12 +64,16 @@ class Recipe:
             software: stack, by default that of the tool.
         """
         from dse import tools
-        from dse.designs import leaf_path, short_name
+        from dse.designs import leaf_path, leaf_value, short_name
         from dse.doors import STUDIES
 
         study, reading = STUDIES[self.study], self.reading
         set_paths = {leaf_path(text.partition("=")[0].strip(), "--set", self.study == _SERVING) for text in texts}
-        values = dict(reading.values) | self._other_shape() if reading else {}
+        formats = (
+            self.model.checkpoint.leaves() if self.model and self.model.checkpoint and self.study == _SERVING else {}
+        )
+        values = {leaf_path(leaf): leaf_value(leaf_path(leaf), value) for leaf, value in formats.items()}
+        values |= dict(reading.values) | self._other_shape() if reading else {}
 
         def request(values: Mapping[str, float]) -> DesignRequest:
             settings = {path: value for path, value in values.items() if path not in set_paths}
@@ -161,6 +165,8 @@ _MODEL_KEYS = {
     "hidden_size",
     "n_layer",
     "num_layers",
+    "_class_name",
+    "transformers_version",
 }
 _RECIPE_KEYS = {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "kind", "apiVersion"}
 

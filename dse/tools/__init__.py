@@ -47,8 +47,9 @@ from dse.tools.options import (
     Pairs,
     Tool,
 )
-from dse.tools.reading import OptionReading, Reading
+from dse.tools.reading import OptionReading, Reading, option_names
 from dse.tools.recipes import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, NEMO, NEMO_RL, NEMO_RUN, PRIMUS
+from dse.tools.recognition import title_of
 from dse.tools.sglang import SGLANG
 from dse.tools.tensorrt_llm import TENSORRT_LLM
 from dse.tools.torchtitan import TORCHTITAN
@@ -100,9 +101,11 @@ __all__ = [
     "design_lookup",
     "launch",
     "measuring",
+    "option_names",
     "read_arguments",
     "read_files",
     "router",
+    "title_of",
     "tool_of",
     "values_of",
 ]  # fmt: skip
@@ -393,18 +396,18 @@ def read_arguments(
     text = arguments if isinstance(arguments, str) else shlex.join(arguments)
     tool_of(tool)
     read = reading.read({"arguments": text}, TOOLS, tool, workload, system, n_devices, role, has_model=not workload)
-    stated = {path: value for path, value in (read.shape | read.values).items() if path in read.stated}
-    if within is not None:
-        stated |= read.shares(design_lookup(within))
-    defaults = {short_name(path): value for path, value in read.values.items() if path not in stated}
+    values = read.shape | read.values | ({} if within is None else read.shares(design_lookup(within)))
+    stated = {short_name(path): value for path, value in values.items() if path in read.stated}
+    defaults = {short_name(path): value for path, value in values.items() if path not in read.stated}
+    options = {option.option: option for option in read.options if option.status != reading.DEFAULT}
     dependent = read.design_dependent if within is None else ()
-    notes = (*read.notes, *(f"{name} is left out: {_NEEDS_BYTES}" for name in dependent))
-    unread = [option.option for option in read.options if option.status in (reading.NOT_MODELLED, reading.UNKNOWN)]
-    foreign = {name: leaf_name for name in unread if (leaf_name := _foreign_leaf(name)) and name not in stated}
-    named = [name for name in unread if name not in foreign and not any(name in note for note in notes)]
-    return ArgumentValues(
-        {short_name(path): value for path, value in stated.items()}, foreign, dependent, notes, tuple(named), defaults
-    )
+    notes = (*read.notes, *(f"{name} is left out: {_NEEDS_BYTES}" for name in dependent if name in options))
+    named = [name for name, option in options.items() if option.status == reading.STATED and option.moves]
+    silent = [n for n, option in options.items() if not option.leaves and n not in (*named, *read.design_dependent)]
+    own = reading.option_names(read.tool)
+    foreign = {name: leaf_name for name in silent if name not in own and (leaf_name := _foreign_leaf(name))}
+    unread = [name for name in silent if name not in foreign and not any(name in note for note in notes)]
+    return ArgumentValues(stated, foreign, dependent, notes, tuple(unread), defaults)
 
 
 def _foreign_leaf(option: str) -> str:

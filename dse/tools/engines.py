@@ -223,7 +223,7 @@ def _is_published(checkpoint: float | None, precision: float | None, weight: flo
 
 
 #: Options that name the model of an engine.
-MODEL_OPTIONS = ("--model", "--model-path", "--model_path", "model")
+MODEL_OPTIONS = ("--model", "--model-path")
 
 
 def stated_format(options: Mapping[str, str], *names: str) -> dict[str, float]:

@@ -8,7 +8,6 @@ part for each pool. :func:`engine_processes` gives one :class:`EngineProcess` fo
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -31,6 +30,7 @@ from dse.tools.pods import (
     whole_number,
     within,
 )
+from dse.tools.programs import keyword_options
 from dse.tools.rows import table
 
 
@@ -74,7 +74,7 @@ def _workers(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -
         services = {name: child for name, child in document["services"].items() if isinstance(child, dict)}
         for name, service in services.items():
             yield from containers([service], Pod(str(name), {}, maps), steps)
-    elif "modelArtifacts" in document or document.get("kind") == "LLMInferenceService":
+    elif "modelArtifacts" in document or document.get("kind") == "LLMInferenceService" or _has_degrees(document):
         yield from _llm_d(document, maps, steps)
     elif "apiVersion" in document or "kind" in document:
         yield from pods(document, Pod("", document, maps), steps)
@@ -152,7 +152,8 @@ def _pools(node: Any, document: Table, steps: Iterator[int], path: str = "") -> 
         if all(isinstance(entry, dict) and any(map(_ENGINE_KEY.fullmatch, _keys(entry))) for entry in entries.values()):
             for name, entry in entries.items():
                 role = "" if name == "aggregated" else _ROLES.get(name, name)
-                yield _pool(name, role, dict(entry or {}), document, f"{path}.{name}")
+                shared = {key: child for key, child in node.items() if not isinstance(child, dict | list)}
+                yield _pool(name, role, {**shared, **(entry or {})}, document, f"{path}.{name}")
             return
     for key, child in node.items():
         yield from _pools(child, document, steps, f"{path}.{key}")
@@ -162,14 +163,18 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> E
     """Return the engine of a pool: options of TensorRT-LLM are those of its file, others those of a command."""
     text = " ".join((path, *texts(document, 0))).lower()
     program = next((words for pattern, words in _PROGRAMS.items() if re.search(pattern, text)), ())
-    resources = subtable(document, "resources")
+    resources = subtable(document, "resources") or subtable(document, "hardware")
     prefix = role or "agg"
     nodes, replicas = (whole_number(resources.get(f"{prefix}_{key}")) for key in ("nodes", "workers"))
+    places = (subtable(document, "environment").get("model_path"), subtable(document, "model").get("path"))
+    if not {"model", "model_path", "model-path"} & options.keys():
+        place = next((place for place in places if isinstance(place, str)), None)
+        options |= {} if place is None else {"model": place}
     is_command = bool(program) and program[0] != "trtllm-serve"
     return EngineProcess(
         name=name,
         role=role,
-        words=(*program, *_keyword_options(options)) if is_command else program,
+        words=(*program, *keyword_options(options)) if is_command else program,
         tables=() if is_command else (options,),
         nodes=max((nodes or 1) // (replicas or 1), 1) if nodes else None,
         per_node=whole_number(resources.get("gpus_per_node")),
@@ -177,20 +182,6 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> E
         image=" ".join(text for text in texts(document.get("model"), 0)),
         variables={name.upper(): text for name, text in benchmark_values(document)},
     )
-
-
-def _keyword_options(keywords: Table) -> Iterator[str]:
-    """Yield the words of the options that keyword arguments of an engine state."""
-    for key, value in keywords.items():
-        option = f"--{str(key).replace('_', '-')}"
-        if isinstance(value, bool):
-            yield option if value else f"{option}=false"
-        elif isinstance(value, dict) or (isinstance(value, list) and any(isinstance(v, dict | list) for v in value)):
-            yield f"{option}={json.dumps(value)}"
-        elif isinstance(value, list):
-            yield from (option, *map(str, value))
-        elif value is not None:
-            yield f"{option}={value}"
 
 
 # --- charts -----------------------------------------------------------------------------------------------
@@ -243,7 +234,7 @@ def _ray_serve(document: Table) -> Iterator[EngineProcess]:
         source = loading.get("model_source") or loading.get("model_id")
         keywords = subtable(config, "engine_kwargs")
         model = [source] if isinstance(source, str) else []
-        words = ("vllm", "serve", *model, *_keyword_options(keywords))
+        words = ("vllm", "serve", *model, *keyword_options(keywords))
         hardware = str(config.get("accelerator_type") or "")
         yield EngineProcess(str(loading.get("model_id", "model")), words=words, hardware=(hardware,))
 
@@ -268,6 +259,11 @@ def _llm_d(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -> 
         template = subtable(values, "template") or values
         for node in (tables(template.get("containers")) or [{}])[:1]:
             yield from containers([{"modelCommand": "vllmServe", **node}], within(values, pod), steps)
+
+
+def _has_degrees(document: Table) -> bool:
+    """True for values of llm-d's chart that state degrees of a pool, without the model of other values."""
+    return any("parallelism" in subtable(document, pool) for pool in ("prefill", "decode"))
 
 
 def _node_count(node: Any) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dse.tools.megatron_memory import MEMORY_RULES, recompute_remark
-from dse.tools.megatron_pipeline import read_virtual_stages, stage_remark, virtual_stage_pairs
+from dse.tools.megatron_pipeline import read_uneven_stages, read_virtual_stages, stage_remark, virtual_stage_pairs
 from dse.tools.megatron_shape import SHAPE_RULES
 from dse.tools.options import (
     N_EXPERTS,
@@ -127,6 +127,21 @@ def _read_expert_tp(options: _Options) -> dict[str, float]:
     return {} if ranks is None else {"mapping.experts.etp": ranks}
 
 
+_HOST_TIMES = ("software.host_time", "software.experts.expert_host_time")
+_WHOLE_SCOPES = {"", "full", "full_iteration"}
+
+
+def _read_graphs(options: _Options) -> dict[str, float]:
+    """Return path → 0 for the time of launches where graphs hold whole layers or steps, empty for parts of layers."""
+    scope_text, kind = (options.get(f"--cuda-graph-{name}", "") for name in ("scope", "impl"))
+    has_graphs = is_on(options, "--cuda-graph-impl", "--enable-cuda-graph", "--external-cuda-graph")
+    scopes = set(scope_text.strip("[]").replace(",", " ").split()) or {""}
+    has_experts = is_on(options, "--num-experts", N_EXPERTS)
+    if not has_graphs or not (scopes <= _WHOLE_SCOPES or kind == "full_iteration"):
+        return {}
+    return dict.fromkeys(_HOST_TIMES if has_experts else _HOST_TIMES[:1], 0.0)
+
+
 # --- the tool ---------------------------------------------------------------------------------------------
 
 
@@ -156,6 +171,8 @@ MEGATRON_LM = read_tool(
         ),
         "context_exchange": CompositeOption(_EXCHANGE_PATHS, _context_exchange, _read_context_exchange),
         "expert_tp": CompositeOption(("mapping.experts.etp",), _expert_tp, _read_expert_tp),
+        "graphs": CompositeOption(_HOST_TIMES, unwritten, _read_graphs),
+        "uneven_stages": CompositeOption(("software.uneven_layers",), unwritten, read_uneven_stages),
         "virtual_stages": CompositeOption(("mapping.virtual_stages",), virtual_stage_pairs, read_virtual_stages),
     },
     remarks=(_shape_remark, recompute_remark, stage_remark),

@@ -48,8 +48,16 @@ def read_virtual_stages(options: _Options) -> dict[str, float]:
     return {"mapping.virtual_stages": n_layers / stages / chunk_layers}
 
 
+_END_LAYERS = tuple(f"--decoder-{end}-pipeline-num-layers" for end in ("first", "last"))
+
+
+def read_uneven_stages(options: _Options) -> dict[str, float]:
+    """Return path → 1 where options state stages of an odd number of layers, which the stack then has."""
+    is_uneven = [option_number(options, name) is not None for name in _END_LAYERS]
+    return {"software.uneven_layers": 1.0} if any(is_uneven) or _LAYOUT in options else {}
+
+
 def stage_remark(options: _Options) -> str:
     """Return the remark on stages of an odd number of layers, "" for none."""
-    names = [f"--decoder-{place}-pipeline-num-layers" for place in ("first", "last")]
-    layers = [f"{name} {options[name]}" for name in names if option_number(options, name)]
+    layers = [f"{name} {options[name]}" for name in _END_LAYERS if option_number(options, name)]
     return f"{', '.join(layers)}: the layout of layers is that of the model of dse" if layers else ""

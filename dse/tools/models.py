@@ -64,7 +64,7 @@ def workload_of(fields: Mapping[str, float | str | bool], name: str) -> Iterator
     with tempfile.TemporaryDirectory(prefix="dse-read-") as folder:
         path = Path(folder) / catalog.FOLDERS["workload"]
         path.mkdir()
-        slug = "-".join(filter(None, ["".join(c if c.isalnum() else "-" for c in name.lower()).strip("-"), "of-files"]))
+        slug = "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-") or "model-of-the-files"
         (path / f"{slug}.toml").write_text(workload_toml(fields, name or "model of the files"), encoding="utf-8")
         with catalog.added_folder(Path(folder)):
             yield slug

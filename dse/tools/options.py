@@ -186,6 +186,11 @@ class ChoiceOption(CaseOption):
         codes, pairs = max(matching, key=lambda match: len(match[1]), default=((), []))
         return {path: code for path, code in zip(self.leaves, codes, strict=False) if pairs and code is not None}
 
+    def has_word(self, name: str, text: str) -> bool:
+        """True where an entry has the text of an option."""
+        pairs = (pair for _, pairs in (*self.values, *self.reads) for pair in pairs)
+        return any(option == name and _states({name: text}, name, pattern) for option, pattern in pairs)
+
 
 def _states(options: Mapping[str, str], name: str, pattern: str) -> bool:
     """True where an option has a text that a pattern describes; of a switch "true" too."""
@@ -327,6 +332,8 @@ class Tool:
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
     other_defaults: tuple[Mapping[str, Any], ...] = ()  #: of versions ``before`` one, or of ``chips``
     effects: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: option without a leaf → what it moves
+    #: variable of the environment → option that it states
+    variable_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     file_overrides: bool = False  #: whether its file counts before its command line
     inline_options: tuple[str, ...] = ()  #: options whose text is JSON of further ones
     off_options: tuple[str, ...] = ()  #: switches that are read when they are off

@@ -77,11 +77,13 @@ def pods(node: Any, pod: Pod, steps: Iterator[int]) -> Iterator[EngineProcess]:
 def within(node: Table, pod: Pod) -> Pod:
     """Return a pod with what a node of a manifest says: names, roles, nodes, devices, hardware, volumes, variables."""
     metadata = subtable(node, "metadata")
-    name = metadata.get("name") or (node.get("name") if "componentType" in node or "subComponentType" in node else "")
+    name = metadata.get("name") or (
+        node.get("name") if {"componentType", "subComponentType", "podTemplate"} & node.keys() else ""
+    )
     labels = subtable(metadata, "labels")
     role = str(node.get("subComponentType") or labels.get("llm-d.ai/role") or labels.get("role") or "")
     if role not in ("prefill", "decode"):
-        role = str(node.get("componentType") or "")
+        role = str(node.get("componentType") or (node.get("type") if "podTemplate" in node else "") or "")
     multinode = subtable(node, "multinode")
     is_group = "leaderTemplate" in node or "workerTemplate" in node
     nodes = whole_number(multinode.get("nodeCount")) or (whole_number(node.get("size")) if is_group else None)
@@ -90,6 +92,7 @@ def within(node: Table, pod: Pod) -> Pod:
         for volume in tables(node.get("volumes"))
         if isinstance(volume.get("configMap"), dict)
     }
+    group = {"LWS_GROUP_SIZE": str(nodes), "LWS_WORKER_INDEX": "0"} if is_group and nodes else {}
     return pod._replace(
         name=str(name or pod.name),
         role=role if role in ("prefill", "decode") else pod.role,
@@ -97,7 +100,7 @@ def within(node: Table, pod: Pod) -> Pod:
         per_node=_devices(node.get("resources")) or pod.per_node,
         hardware=(*pod.hardware, *hardware_texts(node)),
         volumes={**pod.volumes, **volumes},
-        variables={**pod.variables, **variables_of(node, pod.maps)},
+        variables={**pod.variables, **group, **variables_of(node, pod.maps)},
     )
 
 

@@ -202,28 +202,35 @@ def read(
     defaults = {name: text for name, text in defaults.items() if name not in open_names}
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
-    readings, stated_paths = _option_readings(chosen, merged, stated, defaults, values, places)
     unstated = read_options(chosen, _merged(chosen, defaults, {}) | pseudo, where, strict=False)
-    stated_paths |= {path for path, value in values.items() if unstated.get(path) != value}
+    alone = read_options(chosen, _merged(chosen, {}, stated) | pseudo, where, strict=False)
+    stated_paths = _stated_paths(chosen, merged, stated, defaults, (values, unstated, alone))
+    readings = _option_readings(chosen, merged, stated, defaults, values, places, stated_paths)
     has_shares = any(isinstance(rule, ByteDependentOption) and rule.name in stated for rule in chosen.rules)
-    if not slug and not has_shares and not stated_paths:
+    if not slug and not has_shares and not any(reading.leaves for reading in readings if reading.status == STATED):
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
     if chosen.study == "serving":
         parts = everything.parts
         load = load_of([p.words for p in parts], [p.table for p in parts if p.table], everything.variables)
         values |= load.values
-        readings = [reading for reading in readings if reading.status != UNKNOWN or reading.option not in load.options]
+        loads = {name.lower() for name in load.options}
+        readings = [
+            reading
+            for reading in readings
+            if reading.status != UNKNOWN or reading.option.rpartition(".")[2].lower() not in loads
+        ]
         readings += [
             OptionReading(name, text, STATED, {path: load.values[path] for path in paths}, file=load.client)
             for name, (text, paths) in load.options.items()
         ]
-        stated_paths |= load.values.keys()
+        stated_paths = stated_paths.union(load.values)
     if chosen.study == "serving" and n_devices is None:
         total = math.prod(values.get(path, 1.0) for path in (*_DEGREES, "mapping.dp"))
         devices = DeviceCount(int(total), devices.nodes, devices.per_node)
     shape = {path: value for path, value in values.items() if is_shape(path)}
     shares = [rule.name for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in merged]
+    stated_shares = [rule.path for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in stated]
     return Reading(
         chosen,
         version or chosen.version,
@@ -234,7 +241,7 @@ def read(
         chip,
         devices,
         {path: value for path, value in values.items() if path not in shape},
-        stated_paths,
+        stated_paths.union(stated_shares),
         tuple(readings),
         merged,
         tuple(shares),
@@ -284,6 +291,7 @@ def _seen(files: Sources) -> Iterator[str]:
 def option_names(tool: Tool) -> frozenset[str]:
     """Return the names of the options that a tool's rules read, with aliases and options of its tables."""
     names = {*tool.aliases, *tool.aliases.values(), *tool.defaults, *(name for name in tool.effects if "*" not in name)}
+    names |= {name for name in tool.model_options if isinstance(name, str)}
     for rule in tool.rules:
         names |= _names_of(rule)
     return frozenset(names)
@@ -358,7 +366,12 @@ def _stated_options(
     commands = _commands(files, tool, names)
     single = recognition.launcher_options() | {name for name in tool.model_options if isinstance(name, str)}
     single |= {name for some in tool.device_options.values() for name in some}
-    by_command = [(part, options_of(_with_model(part.words, tool), tool, single)) for part in commands]
+    by_command = [
+        (part, options_of(_with_model(_from_program(part.words, tool), tool), tool, single)) for part in commands
+    ]
+    if any(_BUILD in part.words for part, _ in by_command):  # what converts a checkpoint states the ranks of the engine
+        notes.append(f"{_BUILD}: its engines are read as those of the PyTorch backend")
+        by_command = [(by_command[-1][0], {name: text for _, stated in by_command for name, text in stated.items()})]
     chosen, more = _of_role(by_command, tool, options, role, where)
     notes += more
     for part, stated in chosen:
@@ -370,11 +383,19 @@ def _stated_options(
             options.pop(name, None)
         options |= stated
         places |= dict.fromkeys(stated, part.file)
+    by_variable = {
+        tool.variable_options[name]: text for name, text in files.variables.items() if name in tool.variable_options
+    }
+    options = {name: text for name, text in by_variable.items() if name not in options} | options
     if len(options) > _MOST_OPTIONS:
         allowed = f"at most {_MOST_OPTIONS}"
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
     open_names = {name for name, text in options.items() if text.lower() == "auto"} if tool.auto_is_open else set()
     return _without_nothing(options, tool, files, notes), places, notes, frozenset(open_names)
+
+
+#: Program that builds engines of TensorRT-LLM's first backend.
+_BUILD = "trtllm-build"
 
 
 def _inline_options(stated: Mapping[str, str], tool: Tool, names: frozenset[str]) -> dict[str, str]:
@@ -417,6 +438,13 @@ def _commands(files: Sources, tool: Tool, names: frozenset[str]) -> list[Source]
 def _plain_name(word: str, tool: Tool) -> str:
     """Return the name of the option that a word is, as rules have it."""
     return option_name(word.lstrip("+").partition("=")[0], tool)
+
+
+def _from_program(words: Sequence[str], tool: Tool) -> Sequence[str]:
+    """Return the words from the program of an engine on, without those of launchers in front; others as they are."""
+    patterns = recognition.words_of(tool.name) if tool.study == "serving" else ()
+    starts = (i for i, word in enumerate(words) if any(recognition.matches_word(word, p) for p in patterns))
+    return words[next(starts, 0) :]
 
 
 def _with_model(words: Sequence[str], tool: Tool) -> list[str]:
@@ -507,15 +535,36 @@ def _text(value: Any) -> str:
 def _option_name(path: str, tool: Tool, names: frozenset[str]) -> str:
     """Return the option of a path in a configuration: the longest end of the path that the tool's rules know.
 
-    Names are tried as they are, behind two dashes, and with dashes for underscores.
+    Names are tried as they are, behind two dashes, and with dashes for underscores. A key within an option of an engine
+    that is a table (``speculative-config.model``) is none of the engine's own.
     """
     keys = path.split(".")
     for start in range(len(keys)):
         end = ".".join(keys[start:])
-        for name in (end, f"--{end}", f"--{end.replace('_', '-')}", end.replace("-", "_"), f"--{end.lstrip('-')}"):
+        for name in _spellings(end):
             if name in names:
                 return tool.aliases.get(name, name)
+        table = next((name for name in _spellings(keys[start]) if name in _table_names(tool)), "")
+        if table and start + 1 < len(keys):
+            return option_name(".".join([table, *keys[start + 1 :]]), tool)
+    if tool.study == "serving" and tool.dashes and len(keys) == 1:
+        return option_name(f"--{path}", tool)
     return keys[-1] if keys[-1].startswith("--") else option_name(path, tool)
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """Return the ways in which rules may have the name of a key."""
+    return (name, f"--{name}", f"--{name.replace('_', '-')}", name.replace("-", "_"), f"--{name.lstrip('-')}")
+
+
+@functools.lru_cache(maxsize=64)
+def _table_names(tool: Tool) -> frozenset[str]:
+    """Return the options of an engine that are tables, by the dotted names of its rules and effects."""
+    if tool.study != "serving":
+        return frozenset()
+    names = {*option_names(tool), *tool.effects}
+    dotted = {name.partition(".")[0] for name in names if "." in name}
+    return frozenset(dotted | {name[:-1] for name in tool.effects if re.fullmatch(r"[\w-]+[-_]config\*", name)})
 
 
 def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, notes: list[str]) -> dict[str, str]:
@@ -533,9 +582,16 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
         name: text
         for name, text in options.items()
         if name not in open_names
-        and (text.lower() not in _NOTHING or (name in tool.none_options and text.lower() == "none"))
+        and (text.lower() not in _NOTHING or _is_word(tool, name, text))
         and not (name in rows and (text in rows[name].nothing or (text == "" and not rows[name].switch)))
     }
+
+
+def _is_word(tool: Tool, name: str, text: str) -> bool:
+    """True where a word that states nothing elsewhere is a value of an option; ``auto`` never is."""
+    choices = (rule for rule in tool.rules if isinstance(rule, ChoiceOption))
+    is_choice = text.lower() != "auto" and any(rule.has_word(name, text) for rule in choices)
+    return is_choice or (name in tool.none_options and text.lower() == "none")
 
 
 def _merged(tool: Tool, defaults: Mapping[str, str], stated: Mapping[str, str]) -> dict[str, str]:
@@ -583,6 +639,33 @@ def read_options(
 # --- what options were read as ----------------------------------------------------------------------------
 
 
+def _stated_paths(
+    tool: Tool,
+    merged: Mapping[str, str],
+    stated: Mapping[str, str],
+    defaults: Mapping[str, str],
+    values: tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]],
+) -> frozenset[str]:
+    """Return the paths that files state: those that their options decide, without those that defaults decide too.
+
+    A path is stated as well where the options of the files give its value without any default.
+
+    Args:
+        tool: of the files.
+        merged: options and defaults.
+        stated: options of the files.
+        defaults: of the tool.
+        values: path → value of both, of defaults alone, and of the files' options alone.
+    """
+    both, unstated, alone = values
+    decided = {path for path, value in both.items() if unstated.get(path) != value}
+    decided |= {path for name in stated for path in _paths_read(tool, merged, name) if path in both}
+    by_default = {
+        path for name in defaults if name in merged and name not in stated for path in _paths_without(tool, merged, name)
+    }
+    return frozenset(path for path in decided if alone.get(path) == both[path] or path not in by_default)
+
+
 def _option_readings(
     tool: Tool,
     merged: Mapping[str, str],
@@ -590,16 +673,16 @@ def _option_readings(
     defaults: Mapping[str, str],
     values: Mapping[str, float],
     places: Mapping[str, str],
-) -> tuple[list[OptionReading], frozenset[str]]:
-    """Return what each option was read as, stated ones first, and the paths that stated options set."""
-    readings, stated_paths = list[OptionReading](), set[str]()
+    stated_paths: frozenset[str],
+) -> list[OptionReading]:
+    """Return what each option was read as, stated ones first; leaves by default are those of the defaults."""
+    readings = list[OptionReading]()
     for name, text in stated.items():
         paths = _paths_read(tool, merged, name) & values.keys()
-        stated_paths |= paths
-        leaves = {path: values[path] for path in sorted(paths)}
+        leaves = {path: values[path] for path in sorted((paths & stated_paths) or paths)}
         shares = any(isinstance(rule, ByteDependentOption) and rule.name == name for rule in tool.rules)
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
-        reads = any(name in names for names in _cached_names(tool).values())  # even if the leaf is what it would be
+        reads = _is_understood(tool, name, text)  # even if the leaf is what it would be
         moves = "" if paths or shares else identity or ("" if reads else effect_of(tool, name))
         status = STATED if paths or shares or identity or reads else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
@@ -609,30 +692,44 @@ def _option_readings(
         paths = (_paths_read(tool, merged, name) & values.keys()) - stated_paths
         if paths:
             readings.append(OptionReading(name, text, DEFAULT, {path: values[path] for path in sorted(paths)}))
-    return readings, frozenset(stated_paths)
+    return readings
 
 
-def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
-    """Return the paths of the leaves that an option decides: those that change with its text or without it."""
-    if name not in merged:  # a switch that is off
-        return {
-            path
-            for rule in tool.rules
-            if name in _names_of(rule) and not isinstance(rule, CompositeOption)
-            for path in rule.paths
-        }
+def _is_understood(tool: Tool, name: str, text: str) -> bool:
+    """True for an option of a rule, unless the rule is of words and has none for its text."""
+    rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
+    return any(not isinstance(rule, ChoiceOption) or rule.has_word(name, text) for rule in rules)
+
+
+def _paths_without(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
+    """Return the paths of the leaves that change, or are not read, without an option."""
     without = {other: text for other, text in merged.items() if other != name}
     paths: set[str] = set()
     for rule in tool.rules:
-        if name not in _cached_names(tool)[id(rule)]:
-            continue
+        if name in _cached_names(tool)[id(rule)]:
+            now, then = _quietly(rule, merged) or {}, _quietly(rule, without) or {}
+            paths |= {path for path in now if then.get(path) != now[path]}
+    return paths
+
+
+def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
+    """Return the paths of the leaves that an option decides: those that change with its text or without it.
+
+    Where there are none, those of its rules whose value its text is: other options say the same.
+    """
+    rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
+    if name not in merged:  # a switch that is off
+        return {path for rule in rules if not isinstance(rule, CompositeOption) for path in rule.paths}
+    without = {other: text for other, text in merged.items() if other != name}
+    paths, same = set[str](), set[str]()
+    for rule in rules:
         probes = (*_PROBES, *_TURNED.get(merged[name].lower(), ()))
         now, thens = _quietly(rule, merged) or {}, [_quietly(rule, {**merged, name: probe}) for probe in probes]
         for then in [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]:
-            paths |= {path for path in now if then.get(path) != now[path]} | {
-                path for path in then if path not in now and now
-            }
-    return paths
+            paths |= {path for path in now if then.get(path) != now[path]}
+            paths |= {path for path in then if path not in now and now}
+        same |= {path for path, value in now.items() if f"{value:g}" == merged[name].strip()}
+    return paths or same
 
 
 @functools.lru_cache(maxsize=64)

@@ -167,8 +167,11 @@ def _inherited(tool: str, row: Mapping[str, Any]) -> list[OptionRule]:
 def recipe_tool(name: str, code: Mapping[str, OptionRule], **fields: Any) -> Tool:
     """Return a tool of recipes, with the defaults of those that it is known by name."""
     rows = (*table(name).get("other_defaults", []), *table("recipes").get(name, []))
-    effects = {**(table("megatron-lm")["effects"] if table(name).get("options_of_megatron") else {})}
-    effects |= table(name).get("effects", {})
+    effects = {**table(name).get("effects", {})}
+    for option, moves in table("megatron-lm")["effects"].items():
+        names = [(option.removeprefix("--").replace("-", "_"), False), *_attributes().get(option, [])]
+        patterns = [option] if table(name)["line"] == "flags" else [f"*.{attribute}" for attribute, _ in names]
+        effects |= {pattern: moves for pattern in patterns if pattern not in effects}
     return read_tool(name, code, functools.partial(_inherited, name), other_defaults=rows, effects=effects, **fields)
 
 

@@ -79,15 +79,16 @@ def _bridge_precision(leaf: Lookup) -> Pairs | None:
 def _read_bridge_precision(options: _Options) -> dict[str, float]:
     """Return path → format of products: of a launcher, of the fields of a recipe's format, or of its name."""
     prefix = "mixed_precision."
-    if "--compute_dtype" in options:
-        scaling = {"ds": "", "cs": "", "mx": "_mx", "ss": "_sc"}.get(options.get("--fp8_recipe", ""), "")
-        return _format(options["--compute_dtype"] + scaling)
-    if is_on(options, f"{prefix}fp4"):
+    launched, launched_scaling = (options.get(name, "") for name in ("--compute_dtype", "--fp8_recipe"))
+    recipe, scaling = (options.get(name, "") for name in ("mixed_precision", f"{prefix}fp8_recipe"))
+    fields = {name: is_on(options, prefix + name) for name in ("fp4", "fp8", "bf16", "fp16")}
+    if launched:
+        return _format(launched + {"mx": "_mx", "ss": "_sc"}.get(launched_scaling, ""))
+    if fields["fp4"]:
         return {"mapping.precision": float(Precision.nvfp4)}
-    if is_on(options, f"{prefix}fp8"):
-        return _format(f"fp8 {options.get(f'{prefix}fp8_recipe', '')}")
-    names = [name for name in ("bf16", "fp16") if is_on(options, prefix + name)]
-    return _format(names[0] if names else options.get("mixed_precision", ""))
+    if fields["fp8"]:
+        return _format(f"fp8 {scaling}")
+    return _format(next((name for name, is_set in fields.items() if is_set), recipe))
 
 
 _SHARD_RULE = CompositeOption(
@@ -205,9 +206,8 @@ def _rl_precision(leaf: Lookup) -> Pairs | None:
 def _read_rl_precision(options: _Options) -> dict[str, float]:
     """Return path → format of products of a policy, 8 bits where its configuration of them is on."""
     prefix = "policy.megatron_cfg.fp8_cfg."
-    if is_on(options, f"{prefix}enabled"):
-        return _format(f"fp8 {options.get(f'{prefix}fp8_recipe', '')}")
-    return _format(options.get("policy.precision", ""))
+    recipe, name = options.get(f"{prefix}fp8_recipe", ""), options.get("policy.precision", "")
+    return _format(f"fp8 {recipe}" if is_on(options, f"{prefix}enabled") else name)
 
 
 NEMO_RUN = recipe_tool(

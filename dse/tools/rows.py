@@ -100,7 +100,8 @@ def defaults_of(
         tool: with defaults of its version, and others before or since a version, of chips, or with options.
         version: that runs; "" for that of the table.
         chip: accelerator of the catalogue; "" if unknown.
-        stated: option → text of what is said; a row of ``options`` counts where all of its patterns match.
+        stated: option → text of what is said; a row of ``options`` counts where all of its patterns match, and none
+            of those ``without``.
 
     >>> from dse.tools import tool_of
     >>> defaults_of(tool_of("vllm"), "0.33", "b200-sxm-180gb")["--gpu-memory-utilization"]
@@ -111,10 +112,11 @@ def defaults_of(
         is_of_version = ("before" not in row or (version and _parts(version) < _parts(row["before"]))) and (
             "since" not in row or (version and _parts(version) >= _parts(row["since"]))
         )
-        is_of_options = all(
-            name in stated and fnmatch.fnmatchcase(stated[name].lower(), pattern)
-            for name, pattern in row.get("options", {}).items()
-        )
+        matches = {
+            name: name in stated and fnmatch.fnmatchcase(stated[name].lower(), pattern)
+            for name, pattern in {**row.get("options", {}), **row.get("without", {})}.items()
+        }
+        is_of_options = all(matches[name] == (name in row["options"]) for name in matches)
         is_of_chip = "chips" not in row or any(fnmatch.fnmatchcase(chip, pattern) for pattern in row["chips"])
         if is_of_version and is_of_options and is_of_chip:
             defaults |= row["values"]

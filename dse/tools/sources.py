@@ -22,6 +22,7 @@ from dse.tools import manifests
 from dse.tools.documents import MAX_VALUES, yaml_documents
 from dse.tools.interpolation import resolved
 from dse.tools.pods import EngineProcess
+from dse.tools.programs import engine_calls
 from dse.tools.shell import Command, script
 
 #: Tables of variables of the environment, by their keys.
@@ -149,8 +150,17 @@ def _read(name: str, text: str, result: Sources, depth: int) -> None:
     if depth > _MAX_DEPTH:
         raise InputError(name, "files nested too deep", f"at most {_MAX_DEPTH}", "give the inner file")
     if PurePath(name).suffix == ".py":
-        result.parts.append(Source(name, table=_python(name, text)))
+        tree = _parsed(name, text)
+        calls = engine_calls(tree)
+        for call in calls:
+            result.parts.extend([Source(name, table=call.table), Source(name, call.words)])
+        if not calls:
+            result.parts.append(Source(name, table=_assignments(tree)))
         return
+    if rest := _HEREDOC_END.search(text):
+        if "<<" not in text[: rest.start()]:
+            _read(name, text[: rest.start()], result, depth + 1)
+            text = text[rest.end() :]
     documents = _documents(name, text)
     for document in documents:
         result.variables.update(
@@ -162,6 +172,10 @@ def _read(name: str, text: str, result: Sources, depth: int) -> None:
         _read_inner(name, table, result, depth, itertools.count())
     if not documents:
         _read_script(name, text, result, depth)
+
+
+#: Line that ends a heredoc, with which a file and its command are copied without the line in front.
+_HEREDOC_END = re.compile(r"(?m)^(EOF|EOL|END|YAML)$")
 
 
 def _documents(name: str, text: str) -> list[dict[str, Any]]:
@@ -179,6 +193,8 @@ def _documents(name: str, text: str) -> list[dict[str, Any]]:
             return []
     except RecursionError:
         raise InputError(name, "brackets nested too deep", "a configuration", "check the file") from None
+    except InputError as error:
+        raise InputError(name, error.got, error.allowed, error.fix) from None
     except ValueError as error:
         if suffix in (".json", ".toml"):
             allowed = f"valid {suffix[1:].upper()}"
@@ -208,7 +224,11 @@ def _is_toml(text: str) -> bool:
 
 def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
     """Add the commands of a script, its heredocs and scripts within words to a result."""
-    shell = script(text, result.variables, depth)
+    before = dict(result.variables)
+    try:
+        shell = script(text, before, depth)
+    except InputError as error:
+        raise InputError(name, error.got, error.allowed, error.fix) from None
     result.variables.update(shell.variables)
     result.directives.extend(shell.directives)
     for command in _joined(shell.commands):
@@ -216,7 +236,8 @@ def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
     if not shell.commands and not shell.directives:  # assignments alone may be options of a program that has no dashes
         result.parts.append(Source(name, tuple(_split(text))))
     used = {word for part in result.parts for word in part.words}
-    for variable, value in shell.variables.items():  # options and commands that no command of the file takes
+    assigned = {key: value for key, value in shell.variables.items() if before.get(key) != value}
+    for variable, value in assigned.items():  # options and commands that no command of the file takes
         words = tuple(_split(value)) if value.lstrip().startswith("-") else ()
         if words and not used & set(words):
             result.parts.append(Source(f"{name}: {variable}", words))
@@ -254,10 +275,10 @@ def _read_command(name: str, command: Command, result: Sources, depth: int) -> N
             result.variables.pop(place, None)
         return
     behind = [word for i, word in enumerate(words) if i > 1 and words[i - 1] in _SHELL_OPTIONS and "sh" in words[i - 2]]
-    scripts = [*behind, *(word for word in words if _is_script(word) and word not in behind)]
+    scripts = [*behind, *(word for word in words if _is_script(_value_of(word)) and word not in behind)]
     if scripts and not command.text:
         for text in scripts:
-            _read_script(name, text, result, depth + 1)
+            _read_script(name, _value_of(text), result, depth + 1)
         words = [word for word in words if word not in scripts]
     result.parts.append(Source(name, tuple(words)))
 
@@ -270,6 +291,11 @@ def _called(words: Sequence[str], files: Mapping[str, str], name: str) -> tuple[
             if is_name and file != name.partition(":")[0]:
                 return file, list(words[i + 1 :])
     return None
+
+
+def _value_of(word: str) -> str:
+    """Return the value of ``--name=value``, another word as it is."""
+    return word.partition("=")[2] if re.match(r"--[\w-]+=", word) else word
 
 
 def _is_script(word: str) -> bool:
@@ -373,16 +399,16 @@ def _without_shell(words: list[str]) -> list[str]:
 # --- Python -----------------------------------------------------------------------------------------------
 
 
-def _python(name: str, text: str) -> dict[str, Any]:
-    """Return dotted name → constant of the assignments and keyword arguments of a Python program, which is not run.
-
-    Raises:
-        InputError: for a text that is no Python.
-    """
+def _parsed(name: str, text: str) -> ast.AST:
+    """Return the tree of a Python program, which is not run; InputError for a text that is none."""
     try:
-        tree = ast.parse(text)
+        return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise InputError(name, "no Python program", "a recipe", "give the command line or the configuration") from None
+
+
+def _assignments(tree: ast.AST) -> dict[str, Any]:
+    """Return dotted name → constant of the assignments and keyword arguments of a Python program."""
     values: dict[str, Any] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign) and (value := _constant(node.value)) is not None:

@@ -50,13 +50,16 @@ def cases(folder: str = "*") -> list[dict[str, Any]]:
     return result
 
 
-def score(case: Mapping[str, Any], answer: Answer, value_of: Callable[[str, Any], float]) -> Score:
+def score(
+    case: Mapping[str, Any], answer: Answer, value_of: Callable[[str, Any], float], partly: bool = False
+) -> Score:
     """Return the comparison of an answer with a case.
 
     Args:
         case: of :func:`cases`.
         answer: of a reader.
         value_of: gives the number of a leaf from its name and a number or word.
+        partly: whether to compare what is read alone, and not what it leaves to the rest of the design.
     """
     words = case.get("must_say", [])
     says = all(word.lower() in (answer.error + answer.named).lower() for word in words)
@@ -64,6 +67,8 @@ def score(case: Mapping[str, Any], answer: Answer, value_of: Callable[[str, Any]
         may_refuse = case["kind"] == "refused" or case.get("or_refused")
         return Score("right" if may_refuse and says else "refused", {"error": ("", answer.error)}, [])
     if case["kind"] == "refused":
+        if partly:
+            return Score("told", {}, [])
         return Score("told" if words and says else "misread", {"refused": (" ".join(words), "read")}, [])
     wrong: dict[str, tuple[Any, Any]] = {}
     missing: dict[str, tuple[Any, Any]] = {}
@@ -84,6 +89,8 @@ def score(case: Mapping[str, Any], answer: Answer, value_of: Callable[[str, Any]
         if found != right and key in answer.identity:
             (wrong if found else missing)[key] = (right, found)
     unnamed = [name for name in case.get("not_modelled", []) if name.lstrip("-").rpartition(".")[2] not in answer.named]
+    if partly:
+        missing = {}
     if not wrong and not missing:
         return Score("right", {}, unnamed)
     if wrong:

@@ -39,22 +39,27 @@ def value_of(name: str, value: Any) -> float:
     return float(leaf_value(path, value))
 
 
-def answer(case: Mapping[str, Any]) -> Answer:
-    """Return what ``dse read`` says of a case, with nothing else said than the files and a role."""
+def answer(case: Mapping[str, Any], completes: bool = True) -> Answer:
+    """Return what ``dse read`` says of a case, with nothing else said than the files and a role.
+
+    Args:
+        case: of the corpus.
+        completes: whether leaves that the files leave open have the value of the whole design.
+    """
     texts = {path.name: path.read_text(encoding="utf-8") for path in case["files"]}
     try:
         recipe = read_recipe(texts, role=case.get("role", ""))
-        if recipe.model is not None and recipe.reading is None:
-            total, active = parameter_counts(recipe.model)
+        is_model = recipe.model is not None and recipe.reading is None
+        total, active = parameter_counts(recipe.model) if is_model and completes else (None, None)
     except InputError as error:
         return Answer(error=str(error))
     if recipe.reading is None:
         model = recipe.model
         numbers = {name.rpartition(".")[2]: value for name, value in model.fields.items() if not isinstance(value, str)}
-        counts = {"parameters": total, "active_parameters": active}
+        counts = {"parameters": total, "active_parameters": active} if completes else {}
         return Answer(
             values={name: float(value) for name, value in (numbers | counts).items()},
-            complete=_completed(texts, recipe, case),
+            complete=_completed(texts, recipe, case) if completes else _nothing,
             named=" ".join((*model.remarks, *model.silent, *model.unread)),
         )
     reading = recipe.reading
@@ -63,15 +68,19 @@ def answer(case: Mapping[str, Any]) -> Answer:
         "chip": accelerator_of(reading.system) if reading.system else None,
         "n_devices": reading.devices.total,
     }
-    if case["kind"] == "refused" and (reasons := _reasons(recipe)):
+    if completes and case["kind"] == "refused" and (reasons := _reasons(recipe)):
         return Answer(error=reasons)
     named = [option.option for option in reading.options if option.status in ("not modelled", "unknown")]
     return Answer(
         identity=identity,
         values=reading.settings | {name.rpartition(".")[2]: value for name, value in reading.shape.items()},
-        complete=_completed(texts, recipe, case),
+        complete=_completed(texts, recipe, case) if completes else _nothing,
         named=" ".join((*named, *reading.notes, *reading.missing)),
     )
+
+
+def _nothing(name: str) -> None:
+    """Give no value of a leaf."""
 
 
 def _completed(texts: Mapping[str, str], recipe: Recipe, case: Mapping[str, Any]) -> Callable[[str], float | None]:

@@ -41,7 +41,7 @@ def test_workloads_of_the_hub_are_right_files(folder):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_the_hub_has_its_parameters(name, folder):
-    """To 0.5 %: norms of queries and keys, biases and sinks are no part of a workload, 0.05 % at most here."""
+    """To 0.5 %; norms of queries and keys, biases, sinks, heads of some layers, no part of a workload, are 0.15 %."""
     given, published, source = MODELS[name]
     model = read_config(given, name)
     assert model.unread == () and "model_type" in model.read

@@ -7,7 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+import dse
 from dse.cli import app
+from dse.doors import STUDIES
 from dse.errors import InputError
 from dse.tools import read_arguments, settings
 
@@ -188,20 +190,29 @@ def test_options_that_are_not_read_are_listed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tool", "text", "wanted"),
+    ("tool", "text", "wanted", "unread"),
     [
-        ("vllm", "--enable-expert-parallel -dp 16 --all2all-backend deepep_high_throughput", {"all_to_all": 2}),
-        ("sglang", "--ep 16 --moe-a2a-backend deepep", {"all_to_all": 2}),
+        ("vllm", "--enable-expert-parallel -dp 16 --all2all-backend deepep_high_throughput", {"all_to_all": 2}, ()),
+        ("sglang", "--tp 16 --ep 16 --moe-a2a-backend deepep", {"all_to_all": 2, "ep": 16}, ()),
+        # without ranks the exchange puts experts on the one that there is, whatever --ep says
+        ("sglang", "--ep 16 --moe-a2a-backend deepep", {"all_to_all": 2}, ("--ep-size",)),
         ("tensorrt-llm", "enable_attention_dp: true\nspeculative_config:\n  decoding_type: MTP\n"
          "  num_nextn_predict_layers: 3\nkv_cache_config:\n  enable_block_reuse: false\n  dtype: fp8\nEOF\n"
-         "trtllm-serve m --tp_size 8", {"drafts": 3, "cache_bytes": 1, "dp": 8, "tp": 1}),
+         "trtllm-serve m --tp_size 8", {"drafts": 3, "cache_bytes": 1, "dp": 8, "tp": 1},
+         ("speculative_config.decoding_type", "kv_cache_config.enable_block_reuse")),
     ],
 )  # fmt: skip
-def test_messages_drafts_and_caches_of_engines(tool, text, wanted):
+def test_messages_drafts_and_caches_of_engines(tool, text, wanted, unread):
     found = read_arguments(tool, text)
-    assert {name: found.settings[name] for name in wanted} == wanted and not found.unread
+    assert {name: found.settings[name] for name in wanted} == wanted and found.unread == unread
 
 
-def test_a_share_of_memory_among_the_entries_of_a_file_is_told():
+def test_a_share_of_memory_among_the_entries_of_a_file_is_that_of_its_option():
     entries = "kv_cache_config:\n  free_gpu_memory_fraction: 0.8\n  dtype: auto\nEOF\ntrtllm-serve m --tp_size 8"
-    assert "state --kv_cache_free_gpu_memory_fraction" in read_arguments("tensorrt-llm", entries).notes[0]
+    alone = read_arguments("tensorrt-llm", entries)
+    assert "--kv_cache_free_gpu_memory_fraction is left out" in alone.notes[0] and "memory_share" not in alone.settings
+    design = STUDIES["serving"].complete(dse.design("llama-3-70b", "h100", tp=8))
+    by_file = read_arguments("tensorrt-llm", entries, design).settings
+    line = "trtllm-serve m --tp_size 8 --kv_cache_free_gpu_memory_fraction "
+    assert by_file == read_arguments("tensorrt-llm", line + "0.8", design).settings
+    assert by_file["memory_share"] > read_arguments("tensorrt-llm", line + "0.5", design).settings["memory_share"]

@@ -180,3 +180,50 @@ def test_loads_of_clients(line, leaves):
 def test_variables_that_name_a_load():
     values = values_of(f"ISL=8192\nOSL=1024\nCONC=64\n{VLLM} -tp 8\nrun_client.sh\n", system="h200")
     assert (values["prompt_tokens"], values["output_tokens"], values["concurrency"]) == (8192, 1024, 64)
+
+
+def test_keys_within_a_table_are_not_those_of_the_engine():
+    text = (
+        "tensor_parallel_size: 8\nmax_batch_size: 256\ncuda_graph_config: {max_batch_size: 64, enable_padding: true}\n"
+    )
+    reading = read({"options.yaml": text}, TOOLS, tool="tensorrt-llm", workload="deepseek-v3", system="h200")
+    assert reading.values["software.engine.most_sequences"] == 256
+    draft = "speculative-config: {model: x/y, num_speculative_tokens: 3}"
+    text = f"model: deepseek-ai/DeepSeek-V3\ntensor-parallel-size: 8\n{draft}"
+    reading = read({"options.yaml": text}, TOOLS, tool="vllm", system="h200")
+    assert reading.workload == "deepseek-v3" and reading.values["mapping.serving.drafts"] == 3
+
+
+def test_options_of_a_launcher_in_front_are_none_of_the_engine():
+    reading = read({"run.sh": f"mpirun -n 1 --oversubscribe {TRT} --tp_size 8"}, TOOLS, system="h200")
+    assert {row.option for row in reading.options if row.status == "unknown"} == set()
+
+
+PROGRAMS = [
+    ("from vllm import LLM, SamplingParams\nTP = 4\nllm = LLM(model='Qwen/Qwen2.5-72B-Instruct-AWQ', "
+     "tensor_parallel_size=TP, max_num_seqs=64, speculative_config={'method': 'ngram', 'num_speculative_tokens': 4})\n"
+     "SamplingParams(temperature=0.8, max_tokens=64)", "vllm", {"tp": 4, "most_sequences": 64, "drafts": 4}),
+    ("import sglang as sgl\nsgl.Engine(model_path='Qwen/Qwen3-235B-A22B', tp_size=8, dp_size=8, "
+     "enable_dp_attention=True)", "sglang", {"tp": 1, "dp": 8, "etp": 8}),
+    ("from tensorrt_llm import LLM\nfrom tensorrt_llm.llmapi import KvCacheConfig\nLLM('nvidia/Llama-3.3-70B-Instruct-FP8', "
+     "tensor_parallel_size=2, max_batch_size=256, kv_cache_config=KvCacheConfig(dtype='fp8'))", "tensorrt-llm",
+     {"tp": 2, "most_sequences": 256, "cache_bytes": 1, "precision": 4}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "tool", "leaves"), PROGRAMS, ids=["vllm", "sglang", "tensorrt-llm"])
+def test_engines_in_programs(text, tool, leaves):
+    reading = read({"run.py": text}, TOOLS, system="h100")
+    values = {short_name(path): value for path, value in reading.values.items()}
+    assert reading.tool.name == tool and reading.workload
+    assert {name: values[name] for name in leaves} == leaves
+
+
+def test_a_built_engine_has_the_ranks_of_its_checkpoint():
+    text = (
+        "python convert_checkpoint.py --model_dir ./llama-3-8b --output_dir ./ckpt --tp_size 4\n"
+        "trtllm-build --checkpoint_dir ./ckpt --max_batch_size 64 --output_dir ./engine\n"
+    )
+    reading = read({"build.sh": text}, TOOLS, system="h100")
+    assert reading.tool.name == "tensorrt-llm" and "trtllm-build" in reading.notes[0]
+    assert reading.values["mapping.tp"] == 4 and reading.values["software.engine.most_sequences"] == 64

@@ -89,8 +89,6 @@ def test_defaults_of_variables_count_and_other_frameworks_names_are_those_of_a_r
 @pytest.mark.parametrize(
     ("tool", "text", "told"),
     [
-        ("vllm", "a:\n- {name: p, args: ['-tp=8']}\n- {name: d, args: ['-tp=4']}",
-         "2 containers of different options"),
         ("torchtitan", "[parallelism]\ntensor_parallel_degree = 'x'", "numbers for tp"),
         ("maxtext", "steps: 10\n", "no option of a design"),
     ],
@@ -98,6 +96,12 @@ def test_defaults_of_variables_count_and_other_frameworks_names_are_those_of_a_r
 def test_a_file_that_says_nothing_certain_is_refused(tool, text, told):
     with pytest.raises(InputError, match=told):
         read_arguments(tool, text)
+
+
+def test_the_first_of_several_engines_is_read_and_told():
+    two = read_arguments("vllm", "a:\n- {name: p, args: ['-tp=8']}\n- {name: d, args: ['-tp=4']}")
+    assert two.settings == {"tp": 8.0} and any("2 commands state different designs" in note for note in two.notes)
+    assert not read_arguments("vllm", "a:\n- {name: p, args: ['-tp=8']}\n- {name: d, args: ['-tp=8']}").notes
 
 
 def test_anchors_that_repeat_a_part_without_end_are_refused():

@@ -186,6 +186,73 @@ backend:
              enable-dp-attention: true, moe-a2a-backend: deepep}
 """
 
+NODES = """
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: decode, labels: {llm-d.ai/role: decode}}
+spec:
+  leaderWorkerTemplate:
+    size: 2
+    workerTemplate:
+      spec:
+        containers:
+        - name: server
+          command: [/bin/bash, -c]
+          args:
+          - |-
+            START_RANK=$(( ${LWS_WORKER_INDEX:-0} * DP_SIZE_LOCAL ))
+            exec vllm serve deepseek-ai/DeepSeek-R1-0528 --enable-expert-parallel \\
+              --data-parallel-size $((LWS_GROUP_SIZE * DP_SIZE_LOCAL)) --data-parallel-size-local $DP_SIZE_LOCAL
+          env: [{name: DP_SIZE_LOCAL, value: "8"}, {name: VLLM_ALL2ALL_BACKEND, value: deepep_low_latency}]
+          resources: {limits: {nvidia.com/gpu: "8"}}
+"""
+
+COMPONENTS = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data:
+  worker.yaml: |-
+    model-path: deepseek-ai/DeepSeek-V3.1
+    tp-size: 4
+    ep-size: 4
+    max-running-requests: 64
+---
+apiVersion: nvidia.com/v1beta1
+kind: DynamoGraphDeployment
+metadata: {name: graph}
+spec:
+  components:
+  - name: Worker
+    type: worker
+    podTemplate:
+      spec:
+        containers:
+        - name: main
+          command: [python3, -m, dynamo.sglang]
+          args: [--config, /etc/sglang/worker.yaml]
+          resources: {limits: {nvidia.com/gpu: "4"}}
+          volumeMounts: [{name: settings, mountPath: /etc/sglang}]
+        volumes: [{name: settings, configMap: {name: settings}}]
+"""
+
+SERVERS = """
+hostname: localhost
+model: meta-llama/Llama-3.1-8B-Instruct
+context_servers: {num_instances: 1, tensor_parallel_size: 1, urls: ["localhost:8001"]}
+generation_servers: {num_instances: 1, tensor_parallel_size: 2, urls: ["localhost:8002"]}
+"""
+
+RUN = """
+benchmark: {concurrency_list: "16", input_length: 1024, output_length: 512}
+hardware: {gpus_per_node: 4}
+environment: {model_path: /models/DeepSeek-R1-0528-FP4, trtllm_repo: x}
+worker_config:
+  gen: {tensor_parallel_size: 8, moe_expert_parallel_size: 8, enable_attention_dp: true, max_batch_size: 256,
+        cuda_graph_config: {max_batch_size: 64}, speculative_config: {decoding_type: MTP, num_nextn_predict_layers: 1}}
+  ctx: {tensor_parallel_size: 4, max_batch_size: 4}
+"""
+
 #: Name → (text, role, tool, version, devices, chip, leaves).
 RIGHT = {
     "deployment": (DEPLOYMENT, "", "vllm", "0.10.1", 8, "h100-sxm-80gb",
@@ -203,6 +270,12 @@ RIGHT = {
     "predictor": (PREDICTOR, "", "vllm", "", 2, None, {"tp": 2}),
     "compose": (COMPOSE, "", "vllm", "0.11.0", 2, None, {"tp": 2, "weight_bytes": 0.53125, "graph_tokens": 0}),
     "ray": (RAY, "", "vllm", "", None, "h100-sxm-80gb", {"tp": 8, "chunk": 4096, "mixed": 1}),
+    "nodes": (NODES, "", "vllm", "", 16, None, {"dp": 16, "ep": 16, "all_to_all": 0}),
+    "components": (COMPONENTS, "", "sglang", "", 4, None, {"tp": 4, "ep": 4, "most_sequences": 64}),
+    "servers": (SERVERS, "decode", "tensorrt-llm", "", None, None, {"tp": 2}),
+    "run": (RUN, "decode", "tensorrt-llm", "", 8, None,
+            {"tp": 1, "dp": 8, "most_sequences": 256, "drafts": 1, "precision": 11, "concurrency": 16,
+             "prompt_tokens": 1024}),
     "pools": (POOLS, "decode", "sglang", "0.5.5", 32, "gb200-nvl72", {"tp": 1, "dp": 32, "ep": 32, "chunk": 512}),
 }  # fmt: skip
 
@@ -219,7 +292,7 @@ def test_an_engine_of_a_manifest(name):
     assert {leaf: values[leaf] for leaf in leaves} == leaves
 
 
-@pytest.mark.parametrize("text", [GRAPH, FILES, POOLS])
+@pytest.mark.parametrize("text", [GRAPH, FILES, POOLS, SERVERS, RUN])
 def test_two_pools_want_a_role(text):
     with pytest.raises(InputError, match=r"two pools of engines: prefill and decode.*--role"):
         read({"manifest.yaml": text}, TOOLS)

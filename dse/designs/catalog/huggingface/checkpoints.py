@@ -71,10 +71,12 @@ class CheckpointFormat:
         operand = _SIXTEEN_BITS if widened else TABLE["formats"][self.checkpoint]["bytes"]
         weight = 0.0 if abs(self.weight_bytes - operand) < _SAME else self.weight_bytes
         expert = 0.0 if abs(self.expert_bytes - (weight or operand)) < _SAME else self.expert_bytes
+        cache = {} if self.cache_bytes is None else {"mapping.serving.cache_bytes": self.cache_bytes}
         return {
             "mapping.precision": "bf16" if widened else self.checkpoint,
             "mapping.serving.weight_bytes": weight,
             "mapping.serving.expert_bytes": expert,
+            **cache,
         }
 
     def sentence(self) -> str:

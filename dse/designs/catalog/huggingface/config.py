@@ -245,13 +245,20 @@ def _fields(
         "dropout": _drops(values),
         "seq_len": _trained_length(values, numbers["max_seq_len"]),
     }
-    parallel = ("use_parallel_residual", "use_parallel_block")
+    if family.norm_vectors == 2 or (family.norm_vectors == 0 and _shifts(values)):
+        fields["norm_vectors"] = 2
+    parallel = ("use_parallel_residual", "use_parallel_block", "parallel_attn")
     if True in (family.parallel, *[values.get(key) for key in parallel]):
         fields["parallel_block"] = 1
     if n_local:
         fields |= {"window": window, "local_layers": round(n_local / layers, 6)}
     draft = tables.pop("draft_layers", None)
     return fields | ({"draft_layers": draft} if draft else {}) | tables
+
+
+def _shifts(values: Values) -> bool:
+    """True where a key says that norms have a shift beside their scale."""
+    return any(values.config.get(key) is not None for key in KEYS["gates"]["layer_norm"])
 
 
 #: Fields that attention decides.
@@ -401,8 +408,6 @@ def _left_out(values: Values, family: Family, fields: Mapping[str, Any]) -> Iter
         left_out.append(biases)
     if left_out:
         yield f"left out: {' and '.join(left_out)}"
-    if values.get("new_decoder_architecture") is not None or values.get("parallel_attn") is True:
-        yield "attention and feed-forward in parallel are read as one after the other"
     if family.hybrid == "blocks" and "experts.n_experts" in fields:
         yield "blocks of one part each are joined: a state, experts and in some attention, which a pipeline splits"
     if predicted := fields.get("experts.n_predict"):

@@ -28,6 +28,7 @@ class Family:
     four_times: bool = False  #: feed-forwards four times as wide as the model unless a key says another width
     ffn_divisor: int = 1  #: of the key of the width of a feed-forward: 2 where it is that of up and gate together
     local: str = ""  #: which layers have the window: ``all``, ``late``, or how many of how many: ``5 of 6``
+    norm_vectors: int = 0  #: vectors of a norm: 1 a scale, 2 with a shift; 0 where keys say it
     biases: str = ""  #: matrices with biases that no key says: ``qkv``, ``mlp`` or ``all``
     expert_width: str = ""  #: key of the width of a routed expert, where it is another
     dense_width: str = ""  #: key of the width of layers without experts, where it is another

@@ -1,0 +1,58 @@
+"""Files that people have are read right: each value against the one that somebody worked out who had not seen the reader."""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+
+import pytest
+
+from docs.make.read import key_of
+from dse.capabilities.recipes import read_recipe
+from dse.errors import InputError
+from tests.corpus import FOLDER, cases, score
+from tests.corpus.answers import answer, value_of
+
+CASES = cases()
+
+#: Cases that are not read right, with their outcomes; everything else is.
+EXPECTED = json.loads((FOLDER / "outcomes.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=map(key_of, CASES))
+def test_no_value_that_is_read_is_wrong(case):
+    """What is read without the rest of the design: quick, and the worst that can happen to a user."""
+    start = time.perf_counter()
+    said = answer(case, completes=False)
+    assert time.perf_counter() - start < 2.0
+    result = score(case, said, value_of, partly=True)
+    if EXPECTED.get(key_of(case)) != "misread":
+        assert result.outcome != "misread", result.wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=map(key_of, CASES))
+def test_the_whole_design_is_the_right_one(case):
+    result = score(case, answer(case), value_of)
+    assert result.outcome == EXPECTED.get(key_of(case), "right"), result.wrong
+
+
+def test_the_corpus_is_large_and_of_many_tools():
+    assert len(CASES) >= 120 and len({case["tool"] for case in CASES}) >= 12
+
+
+def test_at_most_one_in_ten_is_not_right_and_none_is_misread():
+    assert len(EXPECTED) <= 0.1 * len(CASES)
+    assert "misread" not in EXPECTED.values()
+
+
+def test_large_files_take_little_memory():
+    text = "vllm serve m -tp 8 \\\n" + "".join(f" --option-{i} {i} \\\n" for i in range(1500))
+    tracemalloc.start()
+    try:
+        read_recipe({"serve.sh": text})
+    except InputError:
+        pass
+    assert tracemalloc.get_traced_memory()[1] < 300e6
+    tracemalloc.stop()
