@@ -371,6 +371,7 @@ def _stated_options(
             places |= dict.fromkeys(stated, part.file)
     commands = _commands(files, tool, names)
     single = recognition.launcher_options() | {name for name in tool.model_options if isinstance(name, str)}
+    single |= {name for some in tool.device_options.values() for name in some}
     by_command = [
         (part, options_of(_with_model(_from_program(part.words, tool), tool), tool, single)) for part in commands
     ]

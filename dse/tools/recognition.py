@@ -210,10 +210,16 @@ def model_of(text: str) -> str | None:
         return None
     name = PurePath(text).name.removesuffix(".yaml").removesuffix(".toml").removesuffix(".json").removesuffix(".sh")
     name = name.removesuffix(".yml").removesuffix(".py")
+    if match := _COMPONENT.fullmatch(name):
+        name = match[1]
     for spelling in (text, name, *_spellings(name)):
         if any(c.isalpha() for c in spelling) and (slug := catalog.find("workload", spelling)):
             return slug
     return None
+
+
+#: A function that makes a model, as in configurations of torchtune.
+_COMPONENT = re.compile(r"(?:[a-z]\w*\.){2,}(?:q?lora_|q?dora_)?([a-z]\w*)")
 
 
 def _spellings(name: str) -> Iterator[str]:
