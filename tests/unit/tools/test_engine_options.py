@@ -205,8 +205,9 @@ PROGRAMS = [
      "SamplingParams(temperature=0.8, max_tokens=64)", "vllm", {"tp": 4, "most_sequences": 64, "drafts": 4}),
     ("import sglang as sgl\nsgl.Engine(model_path='Qwen/Qwen3-235B-A22B', tp_size=8, dp_size=8, "
      "enable_dp_attention=True)", "sglang", {"tp": 1, "dp": 8, "etp": 8}),
-    ("from tensorrt_llm import LLM\nfrom tensorrt_llm.llmapi import KvCacheConfig\nLLM('nvidia/Llama-3.3-70B-Instruct-FP8', "
-     "tensor_parallel_size=2, max_batch_size=256, kv_cache_config=KvCacheConfig(dtype='fp8'))", "tensorrt-llm",
+    ("from tensorrt_llm import LLM\nfrom tensorrt_llm.llmapi import KvCacheConfig\n"
+     "LLM('nvidia/Llama-3.3-70B-Instruct-FP8', tensor_parallel_size=2, max_batch_size=256, "
+     "kv_cache_config=KvCacheConfig(dtype='fp8'))", "tensorrt-llm",
      {"tp": 2, "most_sequences": 256, "cache_bytes": 1, "precision": 4}),
 ]  # fmt: skip
 
