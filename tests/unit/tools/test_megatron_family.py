@@ -7,7 +7,7 @@ import pytest
 from dse.errors import InputError
 from dse.tools import TOOLS, read_files
 from dse.tools.layouts import chunk_count, layer_kinds
-from dse.tools.reading import check, option_names
+from dse.tools.reading import option_names
 from dse.tools.rows import defaults_of, table
 from dse.types import AllToAll, Attention, ContextExchange, Precision, Recompute
 
@@ -288,17 +288,12 @@ def test_a_dense_model_has_no_experts():
     ("options", "text"),
     [("--moe-layer-freq '[1,1,0]*8'", "neither dense layers"), ("--moe-layer-freq '[__import__(0)]'", "no list"),
      ("--moe-layer-freq '[0]*99999999'", "more than"), ("--tensor-model-parallel-size eight", "could not convert"),
+     ("--tensor-model-parallel-size 0", "tp of at least 1"),
      ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout '(t|)*99999999'", "letters")],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused(options, text):
     with pytest.raises(InputError, match=text):
         read_files({"train.sh": f"{LAUNCH} {MIXTURE} {options}"}, "megatron-lm")
-
-
-def test_a_degree_of_zero_is_refused():
-    reading = read_files({"train.sh": f"{LAUNCH} {SHAPE} --tensor-model-parallel-size 0"})
-    with pytest.raises(InputError, match="tp of at least 1"):
-        check(reading, "train.sh")
 
 
 def test_remarks_say_what_counts_as_something_else():
