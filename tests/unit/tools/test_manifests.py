@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from random import Random
+
 import pytest
 
 from dse.designs import short_name
@@ -307,3 +310,28 @@ def test_several_engines_without_roles_are_noted():
     model = STACK[STACK.index("  - name") :]
     reading = read({"values.yaml": STACK + model.replace("Size: 4", "Size: 8").lstrip("\n")}, TOOLS)
     assert "the first is read" in reading.notes[0] and reading.values["mapping.tp"] == 4
+
+
+TOKENS = ("null", "[]", "{}", "-1", "1e999", "''", "true", "{a: b}", "[1, {x: 2}]", "$(X)", "${Y:-}", "\0", ": ", "- ", "|",
+          "nan", "&a *a", "<<: *x", "9" * 400)  # fmt: skip
+
+
+def mutated(text: str, random: Random) -> str:
+    """Return a text with a part removed, a word replaced, a line repeated or a token put in."""
+    start = random.randrange(len(text))
+    words, lines = text.split(" "), text.split("\n")
+    words[random.randrange(len(words))] = random.choice(TOKENS)
+    lines.insert(random.randrange(len(lines)), random.choice(lines))
+    removed = text[:start] + text[start + random.randrange(1, 40) :]
+    extended = text[:start] + random.choice(TOKENS) + text[start:]
+    return random.choice([removed, " ".join(words), "\n".join(lines), extended])
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_mutants_are_read_or_refused(name):
+    """None ends with another exception; 20,000 of them were tried once."""
+    text, role, *_ = RIGHT[name]
+    random = Random(name)
+    for _ in range(30):
+        with contextlib.suppress(InputError):
+            read({"manifest.yaml": mutated(text, random)}, TOOLS, role=random.choice([role, ""]))
