@@ -312,8 +312,8 @@ def test_several_engines_without_roles_are_noted():
     assert "the first is read" in reading.notes[0] and reading.values["mapping.tp"] == 4
 
 
-TOKENS = ("null", "[]", "{}", "-1", "1e999", "''", "true", "{a: b}", "[1, {x: 2}]", "$(X)", "${Y:-}", "\0", ": ", "- ", "|",
-          "nan", "&a *a", "<<: *x", "9" * 400)  # fmt: skip
+TOKENS = ("null", "[]", "{}", "-1", "1e999", "''", "true", "{a: b}", "[1, {x: 2}]", "$(X)", "${Y:-}", "\0", ": ",
+          "- ", "|", "nan", "&a *a", "<<: *x", "9" * 400)  # fmt: skip
 
 
 def mutated(text: str, random: Random) -> str:
