@@ -206,8 +206,8 @@ def _chips() -> list[tuple[re.Pattern[str], str, int]]:
 def chip_of(text: str) -> NamedChip | None:
     """Return the accelerator or system of the catalogue that a text names, None for none.
 
-    >>> chip_of("NVIDIA-H100-80GB-HBM3").name, chip_of("a3-ultragpu-8g").name
-    ('h100-sxm-80gb', 'h200-sxm-141gb')
+    >>> chip_of("NVIDIA-H100-80GB-HBM3").name, chip_of("a3-ultragpu-8g").name, chip_of("p5.48xlarge").name
+    ('h100-sxm-80gb', 'h200-sxm-141gb', 'h100-sxm-80gb')
     """
     plain = _plain(text)
     for pattern, name, _ in _chips():
@@ -218,7 +218,7 @@ def chip_of(text: str) -> NamedChip | None:
 
 def _plain(text: str) -> str:
     """Return a text in small letters, with a blank behind the count of ``8xH100``."""
-    return re.sub(r"(\d)x(?=[a-z])", r"\1x ", text.lower())
+    return re.sub(r"(\d)x(?=[a-z]{1,3}\d)", r"\1x ", text.lower())
 
 
 def chips_in(text: str) -> dict[str, str]:

@@ -256,10 +256,36 @@ worker_config:
   ctx: {tensor_parallel_size: 4, max_batch_size: 4}
 """
 
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: measure}
+spec:
+  template:
+    spec:
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms: [{matchExpressions: [{key: instance-type, operator: In, values: [p5.48xlarge]}]}]
+      containers:
+      - name: server
+        image: rocm/vllm:rocm6.4.1_vllm_0.9.1
+        command: ["/bin/bash", "-c"]
+        args:
+        - |
+          vllm serve meta-llama/Llama-3.1-405B-Instruct-FP8 -tp ${TP} --kv-cache-dtype fp8 &
+          sleep 300
+          vllm bench serve --random-input-len 2048 --random-output-len 512 --max-concurrency 64
+        env: [{name: TP, value: "8"}]
+        resources: {limits: {amd.com/gpu: "8"}}
+"""
+
 #: Name → (text, role, tool, version, devices, chip, leaves).
 RIGHT = {
     "deployment": (DEPLOYMENT, "", "vllm", "0.10.1", 8, "h100-sxm-80gb",
                    {"tp": 8, "memory_share": 0.95, "precision": 4, "chunk": 8192}),
+    "job": (JOB, "", "vllm", "0.9.1", 8, "h100-sxm-80gb",
+            {"tp": 8, "cache_bytes": 1, "prompt_tokens": 2048, "concurrency": 64}),
     "group": (GROUP, "", "vllm", "", 16, None, {"tp": 8, "pp": 2}),
     "graph": (GRAPH, "decode", "sglang", "", 16, None, {"tp": 1, "dp": 16, "ep": 16, "all_to_all": 2}),
     "graph, prefill": (GRAPH, "prefill", "sglang", "", 8, None, {"tp": 8, "dp": 1}),
