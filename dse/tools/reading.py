@@ -71,7 +71,7 @@ class OptionReading:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class RecipeReading:
     """A design as files state it."""
 
     tool: Tool
@@ -168,7 +168,7 @@ def read(
     role: str = "",
     environment: Mapping[str, str] | None = None,
     has_model: bool = False,
-) -> Reading:
+) -> RecipeReading:
     """Return the design that files state.
 
     Args:
@@ -234,7 +234,7 @@ def read(
     stated_shares = [
         rule.path for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in stated
     ]
-    return Reading(
+    return RecipeReading(
         chosen,
         version or chosen.version,
         bool(version),
@@ -928,7 +928,7 @@ def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> di
     }
 
 
-def check(reading: Reading, where: str) -> None:
+def check(reading: RecipeReading, where: str) -> None:
     """Raise InputError for degrees that contradict the devices, the model or the batch: the tool does not start.
 
     Args:

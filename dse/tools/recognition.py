@@ -244,8 +244,8 @@ def _chips() -> list[tuple[re.Pattern[str], str, int]]:
 def chip_of(text: str) -> NamedChip | None:
     """Return the accelerator or system of the catalogue that a text names, None for none.
 
-    >>> chip_of("NVIDIA-H100-80GB-HBM3").name, chip_of("a3-ultragpu-8g").name
-    ('h100-sxm-80gb', 'h200-sxm-141gb')
+    >>> chip_of("NVIDIA-H100-80GB-HBM3").name, chip_of("a3-ultragpu-8g").name, chip_of("p5.48xlarge").name
+    ('h100-sxm-80gb', 'h200-sxm-141gb', 'h100-sxm-80gb')
     """
     plain = _plain(text)
     for pattern, name, _ in _chips():
