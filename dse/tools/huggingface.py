@@ -56,7 +56,11 @@ def _optimiser_remark(options: Mapping[str, str]) -> str:
     """Return the remark that an optimiser is not modelled, "" for Adam."""
     name = options.get(OPTIMISER, "adamw")
     kind = name.lower().rpartition(".")[2]
-    return "" if kind.replace("paged_", "").replace("paged", "").startswith("adamw") else f"{OPTIMISER} {name}: Adam counts"
+    return (
+        ""
+        if kind.replace("paged_", "").replace("paged", "").startswith("adamw")
+        else f"{OPTIMISER} {name}: Adam counts"
+    )
 
 
 def _file_remark(options: Mapping[str, str]) -> str:

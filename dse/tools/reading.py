@@ -230,7 +230,9 @@ def read(
         devices = DeviceCount(int(total), devices.nodes, devices.per_node)
     shape = {path: value for path, value in values.items() if is_shape(path)}
     shares = [rule.name for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in merged]
-    stated_shares = [rule.path for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in stated]
+    stated_shares = [
+        rule.path for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in stated
+    ]
     return Reading(
         chosen,
         version or chosen.version,
@@ -661,7 +663,10 @@ def _stated_paths(
     decided = {path for path, value in both.items() if unstated.get(path) != value}
     decided |= {path for name in stated for path in _paths_read(tool, merged, name) if path in both}
     by_default = {
-        path for name in defaults if name in merged and name not in stated for path in _paths_without(tool, merged, name)
+        path
+        for name in defaults
+        if name in merged and name not in stated
+        for path in _paths_without(tool, merged, name)
     }
     return frozenset(path for path in decided if alone.get(path) == both[path] or path not in by_default)
 
