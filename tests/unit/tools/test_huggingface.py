@@ -355,6 +355,11 @@ def test_a_command_of_torchtune_counts_before_its_file():
     assert of_wanted(found, wanted) == wanted
 
 
+def test_a_configuration_of_torchtune_that_is_not_there_has_no_prediction():
+    reading = read_files({"run.sh": "tune run full_finetune_distributed --config llama3/8B_full batch_size=1"}, 8)
+    assert "give llama3/8B_full too: what it says is unknown" in reading.missing
+
+
 @pytest.mark.parametrize("text", [
     AXOLOTL + "adapter: qlora\nload_in_4bit: true\nlora_r: 16\n",
     LLAMA_FACTORY.replace("full", "lora") + "lora_rank: 8\n",
