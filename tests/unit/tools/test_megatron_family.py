@@ -288,6 +288,7 @@ def test_a_dense_model_has_no_experts():
     ("options", "text"),
     [("--moe-layer-freq '[1,1,0]*8'", "neither dense layers"), ("--moe-layer-freq '[__import__(0)]'", "no list"),
      ("--moe-layer-freq '[0]*99999999'", "more than"), ("--tensor-model-parallel-size eight", "could not convert"),
+     ("--tensor-model-parallel-size 0", "tp of at least 1"),
      ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout '(t|)*99999999'", "letters")],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused(options, text):
@@ -319,7 +320,7 @@ def test_options_of_the_parser_are_in_its_table():
     text = (
         "--lr --weight-decay --clip-grad --adam-beta1 --save --save-interval --load --ckpt-format --async-save --seed "
         "--init-method-std --log-interval --tensorboard-dir --wandb-project --train-iters --eval-iters --data-path "
-        "--split --tokenizer-type --tokenizer-model --mock-data --num-workers --distributed-backend --timing-log-level "
+        "--split --mock-data --num-workers --distributed-backend --timing-log-level "
         "--manual-gc --rotary-base --norm-epsilon --qk-layernorm --moe-aux-loss-coeff --moe-router-dtype "
         "--moe-router-load-balancing-type --disable-bias-linear --max-position-embeddings --use-mcore-models "
         "--exit-interval"
