@@ -51,7 +51,9 @@ def _read_batch(options: Mapping[str, str]) -> dict[str, float]:
     by_deepspeed, devices = option_number(options, _DEEPSPEED_MICRO), option_number(options, WORLD_SIZE)
     ranks = option_degree(options, _TP) * option_degree(options, _CP) * option_degree(options, _SP)
     ranks *= option_degree(options, "tensor_parallel.autotp_size")
-    replicas = devices / ranks if devices and devices % ranks == 0.0 else None
+    shard = option_number(options, _SHARD)
+    replicas = shard * option_degree(options, _REPLICATE) if shard and shard >= 1.0 else None
+    replicas = devices / ranks if devices and devices % ranks == 0.0 else replicas
     micro = by_deepspeed or micro
     sizes = deepspeed.batch_triple(total, micro, None if total else steps, replicas)
     if sizes[0] is None and replicas is None:

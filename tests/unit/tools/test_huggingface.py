@@ -410,3 +410,16 @@ def test_samples_have_no_unknown_option(text):
 def test_a_batch_that_is_no_number_is_refused():
     with pytest.raises(InputError, match="micro_batch"):
         read_files({"run.yaml": LLAMA_FACTORY.replace("batch_size: 1", "batch_size: many")}, 8)
+
+
+@pytest.mark.parametrize(("line", "counts"), [
+    ("deepspeed --include localhost:0,1,2,3 run_clm.py", (1, 4)),
+    ("deepspeed --include=worker-0:0,1@worker-1:2,3 run_clm.py", (2, 4)),
+    ("deepspeed --include worker-0@worker-1 run_clm.py", (None, None)),
+    ("CUDA_VISIBLE_DEVICES=0,1 python run_clm.py", (None, 2)),
+    ("CUDA_VISIBLE_DEVICES=0,1,2,3 torchrun --nproc_per_node 2 run_clm.py", (None, 2)),
+])  # fmt: skip
+def test_devices_are_those_that_a_launcher_lists(line, counts):
+    options = " --model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 2 --bf16"
+    devices = read_files({"run.sh": line + options}).devices
+    assert (devices.nodes, devices.total) == counts
