@@ -945,6 +945,10 @@ def check(reading: RecipeReading, where: str) -> None:
         path = f"workload.{name}"
         return float(values.get(path) or (entry.value(name) if entry else 0.0) or 0.0)
 
+    for path in _DEGREES:
+        if values.get(path, 1.0) < 1.0:
+            name = short_name(path)
+            raise InputError(where, f"{name} {values[path]:g}", f"{name} of at least 1", f"correct {name}")
     degrees = math.prod(values.get(path, 1.0) for path in _DEGREES)
     tp, ep, dp = (values.get(f"mapping.{name}", 1.0) for name in ("tp", "experts.ep", "dp"))
     recognition.check_devices(devices.total, degrees, where)
