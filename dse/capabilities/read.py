@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from dse.capabilities.changes import Change
     from dse.capabilities.designs import DesignRequest
     from dse.designs.catalog.huggingface import ModelConfig
-    from dse.tools import OptionReading, RecipeReading
+    from dse.tools import RecipeReading
+    from dse.tools.reading import OptionReading
 
 #: Files of one run.
 _Files = Annotated[
