@@ -113,7 +113,17 @@ def _tables(node: Any) -> Iterator[dict[str, Any]]:
 
 def matches_word(word: str, pattern: str) -> bool:
     """True for a word of a command that a pattern describes, with or without its folder."""
-    return fnmatch.fnmatchcase(word, pattern) or fnmatch.fnmatchcase(PurePath(word).name, pattern)
+    return word[:1] != "-" and len(word) < _LONGEST_WORD and bool(_pattern(pattern).fullmatch(word))
+
+
+#: Characters from which on a word names no program.
+_LONGEST_WORD = 500
+
+
+@functools.lru_cache(maxsize=512)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    """Return the expression of a pattern, with any folder in front."""
+    return re.compile(rf"(?:.*/)?(?:{fnmatch.translate(pattern)})", re.DOTALL)
 
 
 def paths_of(node: Any, prefix: str = "") -> list[str]:
