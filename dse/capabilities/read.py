@@ -101,7 +101,7 @@ def read(
 
 def _read_document(recipe: RecipeDesign) -> dict[str, Any]:
     """Return what was read as a document: tool, model, chip, devices, settings, options; the fields of a model."""
-    document = recipe.reading.to_dict() if recipe.reading else {"missing": recipe.missing}
+    document: dict[str, Any] = recipe.reading.to_dict() if recipe.reading else {"missing": recipe.missing}
     if recipe.model is not None:
         model = recipe.model
         document["model_config"] = {

@@ -37,7 +37,8 @@ def rewritten(
     before, after = (_pairs(reading.tool, lookup, moves) for lookup in lookups)
     changed = {name: text for name, text in after.items() if before.get(name) != text}
     removed = [name for name in before if name not in after and name in reading.raw]
-    wanted = {path: lookups[1](path) for path in _TOTALS if path in reading.values} | dict(moves)
+    totals = {path: total for path in _TOTALS if path in reading.values and (total := lookups[1](path)) is not None}
+    wanted = totals | dict(moves)
     for _ in range(2):
         result = dict(texts)
         for name, text in changed.items():
