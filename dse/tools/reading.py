@@ -8,6 +8,7 @@ launch lines too; parts of files are those of :mod:`dse.tools.sources`; tool, mo
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import fnmatch
@@ -657,9 +658,10 @@ def _stated_paths(
     defaults: Mapping[str, str],
     values: tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]],
 ) -> frozenset[str]:
-    """Return the paths that files state: those that their options decide, without those that defaults decide too.
+    """Return the paths that files state: those that their options decide, without those that a default decides too.
 
-    A path is stated as well where the options of the files give its value without any default.
+    A path is stated as well where the options of the files give its value without any default, and where several
+    defaults have a part in it, as the axes of a mesh that a file leaves at 1 do.
 
     Args:
         tool: of the files.
@@ -671,12 +673,13 @@ def _stated_paths(
     both, unstated, alone = values
     decided = {path for path, value in both.items() if unstated.get(path) != value}
     decided |= {path for name in stated for path in _paths_read(tool, merged, name) if path in both}
-    by_default = {
+    counts = collections.Counter(
         path
         for name in defaults
         if name in merged and name not in stated
         for path in _paths_without(tool, merged, name)
-    }
+    )
+    by_default = {path for path, count in counts.items() if count == 1}
     return frozenset(path for path in decided if alone.get(path) == both[path] or path not in by_default)
 
 
