@@ -182,6 +182,16 @@ RECIPES = {
           --moe_flex_dispatcher_backend hybridep --moe_a2a_overlap true model.num_layers=8 model.num_moe_experts=8
         """, {"zero_stage": 3, "recompute": Recompute.full, "recompute_share": 0.5, "all_to_all": AllToAll.by_node,
               "overlap_ep": 1, "precision": Precision.mxfp8}),
+    # its base has tp 2, pp 4, 5 chunks, cp 2: options of the launcher come behind (set_user_overrides)
+    "a recipe with other degrees": ("megatron-bridge", """
+        python run_script.py -mr llama3_70b -g b200 -ng 64 -c bf16 -tp 1 -pp 1 -cp 1 -vp None --use_megatron_fsdp true
+        """, {"tp": 1, "pp": 1, "cp": 1, "virtual_stages": 1, "zero_stage": 3, "sequence_parallel": 0}),
+    "a recipe with other chunks": ("megatron-bridge", """
+        python run_script.py -mr deepseek_v3 -g h100 -ng 1024 -c fp8_sc -pp 8 -vp 4 --recompute_modules moe_act
+        """, {"pp": 8, "virtual_stages": 4, "recompute": Recompute.norms}),
+    "gradients summed in 32 bits": ("megatron-bridge", """
+        torchrun run_recipe.py --recipe llama3_8b_pretrain_config ddp.grad_reduce_in_fp32=true
+        """, {"gradient_message_bytes": 4, "gradient_bytes": 4}),
     "overrides of a recipe": ("megatron-bridge", """
         torchrun scripts/training/run_recipe.py --recipe llama3_8b_pretrain_config train.global_batch_size=256 \\
           model.tensor_model_parallel_size=2 mixed_precision=bf16_with_nvfp4_mixed ddp.overlap_grad_reduce=false
