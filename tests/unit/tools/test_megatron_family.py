@@ -9,7 +9,7 @@ from dse.tools import TOOLS, read_files
 from dse.tools.layouts import chunk_count, layer_kinds
 from dse.tools.reading import option_names
 from dse.tools.rows import defaults_of, table
-from dse.types import AllToAll, Attention, ContextExchange, Precision, Recompute
+from dse.types import AllToAll, Attention, ContextExchange, Precision, Recompute, Schedule
 
 FAMILY = ("megatron-lm", "megatron-bridge", "nemo", "nemo-run", "nemo-rl", "primus", "megatron-deepspeed")
 
@@ -251,7 +251,21 @@ RECIPES = {
           --deepspeed-activation-checkpointing --checkpoint-activations --use-flash-attn-v2
         """, {"cp": 4, "cp_comm_type": ContextExchange.a2a, "zero_stage": 3, "overlap_dp": 1, "tp": 1,
               "recompute": Recompute.full, "attention": Attention.flash}),
+    "zero bubbles of Megatron-DeepSpeed": ("megatron-deepspeed", f"""
+        deepspeed --num_nodes 2 --num_gpus 8 pretrain_gpt.py {SHAPE} --micro-batch-size 1 --global-batch-size 64 \\
+          --pipeline-model-parallel-size 8 --zero-stage 0 --deepspeed --enable-zbh1-pipeline --fp16
+        """, {"pp": 8, "schedule": Schedule.zb_h1, "zero_stage": 0, "precision": Precision.fp16}),
 }  # fmt: skip
+
+
+def test_a_configuration_beside_states_offload():
+    """The file that --deepspeed_config names says where the optimiser is, and the format."""
+    script = f"deepspeed --num_nodes 1 --num_gpus 8 pretrain_gpt.py {SHAPE} --micro-batch-size 1 --deepspeed"
+    config = '{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": true}}'
+    reading = read_files({"run.sh": script + " --deepspeed_config ds.json --zero-stage 3", "ds.json": config})
+    settings = reading.settings
+    assert reading.tool.name == "megatron-deepspeed"
+    assert (settings["zero_stage"], settings["offload_optimizer"], settings["precision"]) == (3, 1, Precision.bf16)
 
 
 def settings_of(reading):
