@@ -366,3 +366,73 @@ def test_lists_of_layers_by_hand():
 
 def test_shapes_say_what_they_need():
     assert "--num-layers" in table("megatron-lm")["shape_options"]
+
+
+# --- scripts and functions that are called ----------------------------------------------------------------
+
+#: What a call says → what it is read as: sbatch_benchmarking.sh and runtime.conf of Megatron-MoE-ModelZoo.
+CALLS = {
+    "MODEL=Mixtral-8x22B PR=fp8 TP=4 GBS=512 bash sbatch_benchmarking.sh": {
+        "tp": 4, "pp": 8, "ep": 8, "micro_batch": 1, "global_batch": 512, "precision": Precision.fp8_block,
+        "weight_message_bytes": 1, "moment_bytes": 2, "all_to_all": AllToAll.by_node, "devices": 128,
+        "workload": "mixtral-8x22b", "zero_stage": 1, "sequence_parallel": 1,
+    },
+    "export GB200_CLUSTER=1 MODEL=DeepSeek-V3; NNODES=64 DISPATCHER=alltoall A2A_OVERLAP=1 VPP=2 MBS=2 "
+    "bash ./sbatch_benchmarking.sh --micro-batch-size 4": {
+        "micro_batch": 4, "virtual_stages": 2, "devices": 256, "all_to_all": AllToAll.pairwise, "overlap_ep": 1,
+        "precision": Precision.bf16,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", CALLS)
+def test_variables_of_a_script_that_is_not_there(line):
+    """Variables count as the script has them, and the reading says so."""
+    reading = read_files({"run.sh": line})
+    found = {**reading.settings, "devices": reading.devices.total, "workload": reading.workload}
+    assert {name: found[name] for name in CALLS[line]} == CALLS[line]
+    assert any("sbatch_benchmarking.sh is not among the files" in note for note in reading.notes)
+
+
+def test_variables_of_no_script_state_nothing():
+    line = f"TP=4 {LAUNCH} {SHAPE}"
+    assert read_files({"run.sh": line}).settings["tp"] == 1
+
+
+def test_a_script_by_places_is_asked_for():
+    """Values by place say nothing without the script that names them."""
+    with pytest.raises(InputError, match=r"run_mcore_qwen\.sh"):
+        read_files({"run.sh": "cd examples/qwen2_5\nsh run_mcore_qwen.sh dsw 7B 1 8 1e-5 1e-6 128 128 bf16 4 2"})
+
+
+#: Calls of recipes of NeMo 2: nemo/collections/llm/recipes.
+FACTORIES = {
+    "\"llama3_70b(num_nodes=16, name='x')\"": {"tp": 4, "pp": 4, "cp": 2, "seq_len": 8192, "devices": 128,
+                                              "workload": "llama-3-70b", "gradient_message_bytes": 4},
+    "'llama3_8b(num_nodes=2, num_gpus_per_node=4, performance_mode=True)'": {
+        "cp": 2, "devices": 8, "workload": "llama-3-8b", "overlap_tp": 1, "gradient_message_bytes": 2},
+    "'llama3_8b(num_nodes=2)' trainer.num_nodes=4 trainer.devices=8": {"devices": 32},
+    "'llama3_8b(num_nodes=open(1))' trainer.num_nodes=1": {"devices": 8},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_arguments_of_a_recipe(factory):
+    """Arguments of a recipe's function are options, stated ones count before them."""
+    reading = read_files({"run.sh": f"nemo llm pretrain --factory {factory} data.micro_batch_size=1"})
+    found = {**reading.settings, "devices": reading.devices.total, "workload": reading.workload}
+    assert {name: found[name] for name in FACTORIES[factory]} == FACTORIES[factory]
+
+
+def test_a_policy_states_its_gradients():
+    """NeMo-RL states the format in which gradients are summed."""
+    config = """
+        policy:
+          model_name: meta-llama/Llama-3.1-8B
+          train_micro_batch_size: 1
+          megatron_cfg:
+            enabled: true
+            distributed_data_parallel_config: {grad_reduce_in_fp32: %s}
+        """
+    sizes = [read_files({"grpo.yaml": config % text}).settings["gradient_message_bytes"] for text in ("true", "false")]
+    assert sizes == [4, 2]
