@@ -40,14 +40,14 @@ def script_call(files: Sources, tool: Tool) -> ScriptCall:
         if not name:
             continue
         options, variables = dict(pairs_of(row.get("options", ""))), list[str]()
-        for variable, texts in row["variables"].items():
+        for variable, texts in row.get("variables", {}).items():
             value = files.variables.get(variable, "")
             text = texts.replace("{}", value) if isinstance(texts, str) else texts.get(value.lower(), "")
             if value and "$" not in value and text:
                 options |= dict(pairs_of(text))
                 variables.append(variable)
-        shown = f"{', '.join(variables)} are read as they count there" if variables else "its own options are open"
-        return ScriptCall({SCRIPT: name} | options, f"{name} is not among the files: {shown}")
+        shown = f"{name} is not among the files: {', '.join(variables)} are read as they count there"
+        return ScriptCall({SCRIPT: name} | options, shown if variables else "")
     return ScriptCall({}, "")
 
 
@@ -63,6 +63,25 @@ def called_scripts(files: Sources) -> Iterator[str]:
         for word in part.words[:6]:
             if word.endswith((".sh", ".bash", ".sbatch", ".slurm")) and PurePath(word).name not in present:
                 yield word
+
+
+def configurations(files: Sources) -> list[str]:
+    """Return the paths of configurations that variables and commands name."""
+    words = (word.rpartition("=")[2] for part in files.parts for word in part.words)
+    suffixes = (".yaml", ".yml", ".toml")
+    return [text for text in dict.fromkeys((*files.variables.values(), *words)) if text.endswith(suffixes)]
+
+
+def absent_configurations(files: Sources) -> list[str]:
+    """Return the names of configurations that variables and commands name, and that are not among the files."""
+    present = {PurePath(text).name for part in files.parts for text in (part.file, part.file.rpartition(": ")[2])}
+    names = dict.fromkeys(PurePath(text).name for text in configurations(files) if "$" not in text and " " not in text)
+    return [name for name in names if name not in present and name not in map(_base, files.files)]
+
+
+def _base(path: str) -> str:
+    """Return the name of a file without its folder."""
+    return PurePath(path).name
 
 
 #: A call of a function with named arguments.

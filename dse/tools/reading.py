@@ -22,7 +22,7 @@ from typing import Any
 from dse.designs import all_leaves, catalog, short_name
 from dse.errors import InputError
 from dse.tools import recognition
-from dse.tools.calls import SCRIPT, called_scripts, function_options, script_call
+from dse.tools.calls import SCRIPT, absent_configurations, called_scripts, configurations, function_options, script_call
 from dse.tools.clients import is_client, load_of
 from dse.tools.models import completed_shape
 from dse.tools.options import (
@@ -400,6 +400,8 @@ def _stated_options(
         places |= dict.fromkeys(stated, part.file)
     call = script_call(files, tool)
     notes += filter(None, [call.note])
+    absent = absent_configurations(files)[:3] if tool.study == "training" else []
+    notes += [f"{', '.join(absent)} not among the files: what it states is open"] if absent else []
     by_variable = call.options | {
         tool.variable_options[name]: text for name, text in files.variables.items() if name in tool.variable_options
     }
@@ -806,6 +808,9 @@ def _model(
             return text, tool.models[text.lower()] or None
         if slug := recognition.model_of(text):
             return text, slug
+    for text in configurations(files) if not named or named[0] in texts else ():
+        if slug := recognition.model_of(text):
+            return text, slug
     return (named[0] if named and named[0] not in texts else ""), None
 
 
@@ -839,6 +844,7 @@ def _chip(
             if re.search(r"GPU|CHIP|DEVICE|HARDWARE|INSTANCE", name.upper())
         ]
     )
+    places.append(configurations(files))
     places += [list(texts), _comments(files.text)]
     for place in places:
         chips = recognition.chips_in(" ; ".join(place))

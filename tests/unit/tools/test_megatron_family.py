@@ -436,3 +436,69 @@ def test_a_policy_states_its_gradients():
         """
     sizes = [read_files({"grpo.yaml": config % text}).settings["gradient_message_bytes"] for text in ("true", "false")]
     assert sizes == [4, 2]
+
+
+EXPERIMENT = """
+    modules:
+      pre_trainer:
+        framework: %s
+        model: %s
+        overrides: %s
+    """
+
+#: Script, framework, model and overrides of an experiment of Primus → what they are read as.
+EXPERIMENTS = {
+    "options behind a script": (
+        "NNODES=2 PRIMUS_PP=4 EXP=examples/megatron/configs/MI325X/x.yaml bash ./examples/run_slurm_pretrain.sh "
+        "--micro-batch-size 4 --recompute_granularity full --recompute_method uniform --recompute_num_layers 1",
+        "megatron", "llama3_70B.yaml",
+        "{micro_batch_size: 1, global_batch_size: 64, pipeline_model_parallel_size: '${PRIMUS_PP:1}'}",
+        {"tool": "primus", "devices": 16, "chip": "mi325x", "micro_batch": 4, "global_batch": 64, "pp": 4,
+         "recompute": Recompute.full, "workload": "llama-3-70b"},
+    ),
+    "a container": (
+        "docker run -it --rm --device /dev/kfd --env NNODES=4 -e GPUS_PER_NODE=8 -e TP=8 --shm-size 64G rocm/primus "
+        "bash -c 'bash examples/run_pretrain.sh --patch_zero_bubble True --enable_zero_bubble True'",
+        "megatron", "llama3.1_8B.yaml",
+        "{pipeline_model_parallel_size: 2, tensor_model_parallel_size: '${TP:1}', micro_batch_size: 1}",
+        {"tool": "primus", "devices": 32, "tp": 8, "pp": 2, "schedule": Schedule.zb_h1, "workload": "llama-3-1-8b"},
+    ),
+    "a launcher": (
+        "primus-cli slurm -N 4 -- train pretrain --config examples/megatron/configs/MI300X/x.yaml --seq_length 8192",
+        "megatron", "mixtral_8x7B_v0.1.yaml",
+        "{patch_primus_pipeline: true, pp_algorithm: zbv-formatted, pipeline_model_parallel_size: 2}",
+        {"tool": "primus", "devices": 32, "chip": "mi300x", "seq_len": 8192, "schedule": Schedule.zb_v},
+    ),
+    "torchtitan": (
+        "EXP=examples/torchtitan/configs/MI355X/x.yaml bash examples/run_pretrain.sh --training.local_batch_size 3",
+        "torchtitan", "llama3.1_70B-fp8.yaml",
+        "{training: {local_batch_size: 1, seq_len: 8192}, parallelism: {tensor_parallel_degree: 2, "
+        "enable_async_tensor_parallel: true}}",
+        {"tool": "torchtitan", "chip": "mi355x", "micro_batch": 3, "precision": Precision.fp8, "overlap_tp": 1,
+         "recompute": Recompute.none, "workload": "llama-3-1-70b"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_experiments_of_primus(name, is_first):
+    """Options behind its scripts count before those of its file, variables in it, and the path names the chip."""
+    script, framework, model, overrides, wanted = EXPERIMENTS[name]
+    files = [("run.sh", script), ("x.yaml", EXPERIMENT % (framework, model, overrides))]
+    reading = read_files(dict(files if is_first else reversed(files)))
+    found = {"tool": reading.tool.name, "devices": reading.devices.total, "chip": reading.system}
+    found |= {"workload": reading.workload, **reading.settings}
+    assert {key: found[key] for key in wanted} == wanted
+    assert not any("not among the files" in note for note in reading.notes)
+
+
+@pytest.mark.parametrize("framework, tool", [("megatron", "primus"), ("torchtitan", "torchtitan")])
+def test_an_experiment_that_is_not_there(framework, tool):
+    """The path of an experiment names framework, chip and model; what it states is open."""
+    batch = {"primus": "--micro_batch_size 2", "torchtitan": "--training.local_batch_size 2"}[tool]
+    path = f"examples/{framework}/configs/MI300X/llama3.1_70B-BF16-pretrain.yaml"
+    reading = read_files({"run.sh": f"EXP={path} bash examples/run_pretrain.sh {batch}"})
+    assert (reading.tool.name, reading.system, reading.workload) == (tool, "mi300x", "llama-3-1-70b")
+    assert reading.settings["micro_batch"] == 2
+    assert any(note.startswith("llama3.1_70B-BF16-pretrain.yaml not among the files") for note in reading.notes)
