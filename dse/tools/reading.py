@@ -23,6 +23,7 @@ from typing import Any
 from dse.designs import all_leaves, catalog, short_name
 from dse.errors import InputError
 from dse.tools import recognition
+from dse.tools.calls import SCRIPT, absent_configurations, called_scripts, configurations, function_options, script_call
 from dse.tools.clients import is_client, load_of
 from dse.tools.models import completed_shape
 from dse.tools.options import (
@@ -195,12 +196,17 @@ def read(
     chosen = tools[tool] if tool else _recognised(files, tools, where)
     stated, places, notes, open_names = _stated_options(files, chosen, role, where)
     launched = recognition.devices_of(files, stated, chosen.device_options)
+    if launched.nodes and launched.total is None and chosen.host_devices:
+        each = int(chosen.host_devices)
+        launched = DeviceCount(launched.nodes * each, launched.nodes, each)
+        notes.append(f"{each} devices of a node, as by default")
     chip = _chip(files, stated, chosen, system, texts)
     devices = _with_slices(files, stated, launched, chip, n_devices)
     model_text, slug = ("", None) if has_model else _model(files, stated, chosen, workload, texts)
     version = recognition.version_of(chosen.name, files.text)
     pseudo = _pseudo_options(chip, devices, slug, system)
     defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""), stated)
+    stated.pop(SCRIPT, None)
     defaults = {name: text for name, text in defaults.items() if name not in open_names}
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
@@ -270,6 +276,7 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
     runs = not other or recognition.states_options(files, names.get(order[0], frozenset()) if order else frozenset())
     if order and scores[order[0]] >= _LEAST_SCORE and not foreign and runs:
         return tools[recognition.framework_of(files, order[0])]
+    scripts = ", ".join(dict.fromkeys(called_scripts(files)))
     strange = [*filter(None, [foreign, other]), *recognition.strange_programs(files)]
     seen = [*strange, *_seen(files)]
     resembling = ", ".join(order[:3]) or "none"
@@ -277,7 +284,7 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
         where,
         f"not recognised: no tool that dse reads; seen: {', '.join(seen[:8]) or 'nothing'}; it resembles: {resembling}",
         f"a file of {', '.join(tools)}",
-        "name the tool: --for NAME",
+        f"give {scripts} too, which states the options" if scripts else "name the tool: --for NAME",
     )
 
 
@@ -383,6 +390,8 @@ def _stated_options(
     notes += more
     for part, stated in chosen:
         stated = {name: text for name, text in stated.items() if not _is_variable(name)}
+        calls = function_options(stated, tool)
+        stated |= {name: text for name, text in calls.items() if name not in stated or name in tool.model_options}
         stated |= _inline_options(stated, tool, names)
         if tool.file_overrides:
             stated = {name: text for name, text in stated.items() if name not in options}
@@ -390,7 +399,11 @@ def _stated_options(
             options.pop(name, None)
         options |= stated
         places |= dict.fromkeys(stated, part.file)
-    by_variable = {
+    call = script_call(files, tool)
+    notes += filter(None, [call.note])
+    absent = absent_configurations(files)[:3] if tool.study == "training" else []
+    notes += [f"{', '.join(absent)} not among the files: what it states is open"] if absent else []
+    by_variable = call.options | {
         tool.variable_options[name]: text for name, text in files.variables.items() if name in tool.variable_options
     }
     options = {name: text for name, text in by_variable.items() if name not in options} | options
@@ -804,6 +817,9 @@ def _model(
             return text, tool.models[text.lower()] or None
         if slug := recognition.model_of(text):
             return text, slug
+    for text in configurations(files) if not named or named[0] in texts else ():
+        if slug := recognition.model_of(text):
+            return text, slug
     return (named[0] if named and named[0] not in texts else ""), None
 
 
@@ -837,6 +853,7 @@ def _chip(
             if re.search(r"GPU|CHIP|DEVICE|HARDWARE|INSTANCE", name.upper())
         ]
     )
+    places.append(configurations(files))
     places += [list(texts), _comments(files.text)]
     for place in places:
         chips = recognition.chips_in(" ; ".join(place))

@@ -99,7 +99,8 @@ def framework_of(files: Sources, tool: str) -> str:
     """
     frameworks = _signs()["tools"][tool].get("frameworks", {})
     tables = (part.table for part in files.parts if part.table is not None)
-    names = (str(module.get("framework")) for node in tables for module in _tables(node) if "framework" in module)
+    names = [str(module.get("framework")) for node in tables for module in _tables(node) if "framework" in module]
+    names += re.findall(r"examples/(\w+)/configs/", files.text) if not names else []
     return next((frameworks[name] for name in names if name in frameworks), tool)
 
 
