@@ -230,7 +230,9 @@ def read(
         devices = DeviceCount(int(total), devices.nodes, devices.per_node)
     shape = {path: value for path, value in values.items() if is_shape(path)}
     shares = [rule.name for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in merged]
-    stated_shares = [rule.path for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in stated]
+    stated_shares = [
+        rule.path for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in stated
+    ]
     return Reading(
         chosen,
         version or chosen.version,
@@ -428,10 +430,14 @@ def _commands(files: Sources, tool: Tool, names: frozenset[str]) -> list[Source]
         part
         for part in commands
         if any(recognition.matches_word(word, pattern) for word in part.words for pattern in patterns)
-        and any(word.startswith("-") or "=" in word for word in part.words)
+        and any(word.startswith("-") or "=" in word or word in _SERVES for word in part.words)
     ]
     stating = [part for part in commands if any(_plain_name(word, tool) in names for word in part.words)]
     return [part for part in commands if part in stating] if stating else running
+
+
+#: Words of commands of engines behind which the model stands.
+_SERVES = ("serve", "trtllm-serve", "vllmServe")
 
 
 def _plain_name(word: str, tool: Tool) -> str:
@@ -452,7 +458,7 @@ def _with_model(words: Sequence[str], tool: Tool) -> list[str]:
     if tool.study != "serving" or not model_option:
         return list(words)
     for i, word in enumerate(words[:-1]):
-        if word in ("serve", "trtllm-serve", "vllmServe") and not words[i + 1].startswith("-"):
+        if word in _SERVES and not words[i + 1].startswith("-"):
             if words[i + 1] in ("serve", "disaggregated"):
                 continue
             return [*words[: i + 1], f"{model_option}={words[i + 1]}", *words[i + 2 :]]
@@ -660,7 +666,10 @@ def _stated_paths(
     decided = {path for path, value in both.items() if unstated.get(path) != value}
     decided |= {path for name in stated for path in _paths_read(tool, merged, name) if path in both}
     by_default = {
-        path for name in defaults if name in merged and name not in stated for path in _paths_without(tool, merged, name)
+        path
+        for name in defaults
+        if name in merged and name not in stated
+        for path in _paths_without(tool, merged, name)
     }
     return frozenset(path for path in decided if alone.get(path) == both[path] or path not in by_default)
 

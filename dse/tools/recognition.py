@@ -218,7 +218,7 @@ def chip_of(text: str) -> NamedChip | None:
 
 def _plain(text: str) -> str:
     """Return a text in small letters, with a blank behind the count of ``8xH100``."""
-    return re.sub(r"(\d)x(?=[a-z])", r"\1x ", text.lower())
+    return re.sub(r"(\d)x(?=[a-z])(?!x?large)", r"\1x ", text.lower())
 
 
 def chips_in(text: str) -> dict[str, str]:
