@@ -29,6 +29,8 @@ from dse.tools.rows import read_tool, table
 from dse.types import Precision
 from dse.types.choices import EIGHT_BITS, INT4_BYTES, WEIGHTS_ALONE
 
+HOST_CACHE = "mapping.cache_tiers.host_cache"
+
 SERVING, ENGINE, REQUESTS = "mapping.serving.", "software.engine.", "workload.requests."
 
 

@@ -178,6 +178,7 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> E
         tables=() if is_command else (options,),
         nodes=max((nodes or 1) // (replicas or 1), 1) if nodes else None,
         per_node=whole_number(resources.get("gpus_per_node")),
+        replicas=whole_number(options.get("num_instances")) or replicas or 1,
         hardware=tuple(map(str, filter(None, [resources.get("gpu_type"), document.get("gpu_type")]))),
         image=" ".join(text for text in texts(document.get("model"), 0)),
         variables={name.upper(): text for name, text in benchmark_values(document)},
@@ -217,6 +218,7 @@ def _production_stack(node: Any) -> Iterator[EngineProcess]:
             words=tuple(words),
             variables=variables_of(model, {}),
             per_node=whole_number(model.get("requestGPU")),
+            replicas=whole_number(model.get("replicaCount")) or 1,
             hardware=tuple(texts([model.get("nodeSelectorTerms"), model.get("nodeSelector")], 0)),
             image=f"{model.get('repository', '')}:{model.get('tag', '')}",
         )
@@ -236,7 +238,9 @@ def _ray_serve(document: Table) -> Iterator[EngineProcess]:
         model = [source] if isinstance(source, str) else []
         words = ("vllm", "serve", *model, *keyword_options(keywords))
         hardware = str(config.get("accelerator_type") or "")
-        yield EngineProcess(str(loading.get("model_id", "model")), words=words, hardware=(hardware,))
+        replicas = whole_number(subtable(config, "deployment_config").get("num_replicas")) or 1
+        name = str(loading.get("model_id", "model"))
+        yield EngineProcess(name, words=words, replicas=replicas, hardware=(hardware,))
 
 
 def _llm_d(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -> Iterator[EngineProcess]:

@@ -20,15 +20,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dse.designs import all_leaves, catalog, short_name
+from dse.designs.calibrated import context_of
 from dse.errors import InputError
 from dse.tools import recognition
-from dse.tools.clients import is_client, load_of
+from dse.tools.clients import client_of, is_client, load_of
 from dse.tools.models import completed_shape
 from dse.tools.options import (
     CHIP,
+    MODEL_CONTEXT,
     N_EXPERTS,
     N_LAYERS,
     NODES,
+    USAGE,
     WORLD_SIZE,
     ByteDependentOption,
     ChoiceOption,
@@ -191,14 +194,14 @@ def read(
     files = everything._replace(parts=[part for part in everything.parts if not is_client(part.words)])
     where = ", ".join(texts)
     chosen = tools[tool] if tool else _recognised(files, tools, where)
-    stated, places, notes, open_names = _stated_options(files, chosen, role, where)
+    stated, places, notes, open_names, n_engines = _stated_options(files, chosen, role, where)
     launched = recognition.devices_of(files, stated, chosen.device_options)
     chip = _chip(files, stated, chosen, system, texts)
     devices = _with_slices(files, stated, launched, chip, n_devices)
     model_text, slug = ("", None) if has_model else _model(files, stated, chosen, workload, texts)
     version = recognition.version_of(chosen.name, files.text)
-    pseudo = _pseudo_options(chip, devices, slug, system)
-    defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""), stated)
+    pseudo = _pseudo_options(chip, devices, slug, system) | _usage(files)
+    defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""), pseudo | stated)
     defaults = {name: text for name, text in defaults.items() if name not in open_names}
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
@@ -227,7 +230,9 @@ def read(
         stated_paths = stated_paths.union(load.values)
     if chosen.study == "serving" and n_devices is None:
         total = math.prod(values.get(path, 1.0) for path in (*_DEGREES, "mapping.dp"))
-        devices = DeviceCount(int(total), devices.nodes, devices.per_node)
+        devices = DeviceCount(int(total) * n_engines, devices.nodes, devices.per_node)
+        if n_engines > 1:
+            notes.append(f"{n_engines} engines of {total:g} devices each: the design is one of them")
     shape = {path: value for path, value in values.items() if is_shape(path)}
     shares = [rule.name for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in merged]
     stated_shares = [
@@ -353,10 +358,10 @@ def _looked_up(rule: CompositeOption) -> set[str]:
 
 def _stated_options(
     files: Sources, tool: Tool, role: str, where: str
-) -> tuple[dict[str, str], dict[str, str], list[str], frozenset[str]]:
-    """Return what files state, of tables, then of the tool's commands: (option → text, option → file, notes, open).
+) -> tuple[dict[str, str], dict[str, str], list[str], frozenset[str], int]:
+    """Return what files state, of tables, then of the tool's commands.
 
-    Open are options that another program fills in.
+    These are (option → text, option → file, notes, options that another program fills in, number of engines alike).
     """
     options, places, notes = dict[str, str](), dict[str, str](), list[str]()
     names = option_names(tool)
@@ -373,7 +378,7 @@ def _stated_options(
     if any(_BUILD in part.words for part, _ in by_command):  # what converts a checkpoint states the ranks of the engine
         notes.append(f"{_BUILD}: its engines are read as those of the PyTorch backend")
         by_command = [(by_command[-1][0], {name: text for _, stated in by_command for name, text in stated.items()})]
-    chosen, more = _of_role(by_command, tool, options, role, where)
+    chosen, more, n_engines = _of_role(by_command, tool, options, role, where)
     notes += more
     for part, stated in chosen:
         stated = {name: text for name, text in stated.items() if not _is_variable(name)}
@@ -392,7 +397,14 @@ def _stated_options(
         allowed = f"at most {_MOST_OPTIONS}"
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
     open_names = {name for name, text in options.items() if text.lower() == "auto"} if tool.auto_is_open else set()
-    return _without_nothing(options, tool, files, notes), places, notes, frozenset(open_names)
+    n_engines *= files.n_engines
+    return _without_nothing(options, tool, files, notes), places, notes, frozenset(open_names), n_engines
+
+
+def _engine_count(parts: Sequence[Source]) -> int:
+    """Return the number of engines that commands of one design start: of several those on devices of their own."""
+    copies = {part.devices: part.copies for part in parts}
+    return sum(copies.values()) if "" not in copies else max(copies.values(), default=1)
 
 
 #: Program that builds engines of TensorRT-LLM's first backend.
@@ -470,8 +482,12 @@ _ByCommand = list[tuple[Source, dict[str, str]]]
 
 def _of_role(
     by_command: _ByCommand, tool: Tool, shared: Mapping[str, str], role: str, where: str
-) -> tuple[_ByCommand, list[str]]:
-    """Return the commands of one design, and notes; InputError for pools of different roles without a role."""
+) -> tuple[_ByCommand, list[str], int]:
+    """Return the commands of one design, notes, and the number of engines alike that they start.
+
+    Raises:
+        InputError: for pools of different roles without a role.
+    """
 
     def values(stated: Mapping[str, str]) -> dict[str, float]:
         values = read_options(tool, {**tool.defaults, **shared, **stated}, where, strict=False)
@@ -482,20 +498,22 @@ def _of_role(
     others = [entry for entry in by_command if entry not in engines]
     roles = {i: _role_of(part) for i, (part, _) in enumerate(engines)}
     if role and role in roles.values():
-        return [*others, *(engines[i] for i in roles if roles[i] == role)], []
+        pool = [engines[i] for i in roles if roles[i] == role]
+        return [*others, *pool], [], _engine_count([part for part, _ in pool])
     kinds = []
     for _, stated in engines:
         if values(stated) not in kinds:
             kinds.append(values(stated))
     if len(kinds) < 2:
-        return [*others, *engines], []
+        return [*others, *engines], [], _engine_count([part for part, _ in engines or others])
     if {"prefill", "decode"} <= set(roles.values()):
         raise InputError(
             where, "two pools of engines: prefill and decode", "one of them", "add --role prefill, or decode"
         )
     first = next(i for i, (_, stated) in enumerate(engines) if values(stated) == kinds[0])
     note = f"{len(kinds)} commands state different designs: the first is read"
-    return [*others, engines[first]], [note]
+    alike = [part for part, stated in engines if values(stated) == kinds[0]]
+    return [*others, engines[first]], [note], _engine_count(alike)
 
 
 def _role_of(part: Source) -> str:
@@ -879,6 +897,14 @@ def _host_devices(files: Sources, chip: NamedChip | None) -> int:
     return recognition.chip_devices(files.text) if chip else 0
 
 
+def _usage(files: Sources) -> dict[str, str]:
+    """Return the pseudo-option of how a program uses its engine: of a benchmark by its row, of Python by its class."""
+    rows = filter(None, (client_of(part.words) for part in files.parts))
+    usage = next((row["usage"] for row in rows if "usage" in row), "")
+    is_offline = any(name.endswith(".py") and re.search(r"\bLLM\(", text) for name, text in files.files.items())
+    return {USAGE: usage or "offline"} if usage or is_offline else {}
+
+
 def _pseudo_options(chip: NamedChip | None, devices: DeviceCount, slug: str | None, system: str) -> dict[str, str]:
     """Return what rules may read besides options: devices, chip, layers and experts of the model."""
     pseudo: dict[str, str] = {}
@@ -893,6 +919,8 @@ def _pseudo_options(chip: NamedChip | None, devices: DeviceCount, slug: str | No
     if slug:
         entry = catalog.entry("workload", slug)
         pseudo[N_LAYERS] = f"{entry.value('n_layers'):g}"
+        if context := context_of(slug):
+            pseudo[MODEL_CONTEXT] = f"{context:g}"
         pseudo[N_EXPERTS] = f"{entry.value('experts.n_experts') or 0:g}"
     return pseudo
 
@@ -932,6 +960,8 @@ def check(reading: Reading, where: str) -> None:
         path = f"workload.{name}"
         return float(values.get(path) or (entry.value(name) if entry else 0.0) or 0.0)
 
+    if got := next(filter(None, (contradicts(reading.raw) for contradicts in reading.tool.contradictions)), ""):
+        raise InputError(where, got, "degrees that divide the ranks", "correct one of them")
     degrees = math.prod(values.get(path, 1.0) for path in _DEGREES)
     tp, ep, dp = (values.get(f"mapping.{name}", 1.0) for name in ("tp", "experts.ep", "dp"))
     recognition.check_devices(devices.total, degrees, where)

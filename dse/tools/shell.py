@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,8 @@ class Command(NamedTuple):
     words: list[str]
     text: str = ""  #: of the heredoc that it reads, "" without one
     target: str = ""  #: file that its output is written to, "" for none
+    devices: str = ""  #: that its variables let it see
+    copies: int = 1  #: times that a loop starts it, each time on other devices
 
 
 class Script(NamedTuple):
@@ -188,6 +191,8 @@ class _Reader:
         self.variables: dict[str, str | list[str]] = dict(variables)
         self.commands: list[Command] = []
         self.depth, self.count = depth, 0
+        self.devices, self.copies = "", 1
+        self.loops: list[tuple[str, int]] = []  #: (variable, number of values) of the loops around a command
 
     def strings(self) -> dict[str, str]:
         """Return name → value of variables, elements of arrays joined by spaces."""
@@ -258,8 +263,13 @@ class _Reader:
         start = self.position(tokens, i, ("do",))
         head = [token.text for token in tokens[i:start] if not token.is_operator]
         if active and head[0] == "for" and len(head) > 3 and head[2] == "in":
-            values = [word for text in head[3:] for word in self.words(text)]
+            values = [value for text in head[3:] for word in self.words(text) for value in _range(word)]
             self.variables[head[1]] = values[0] if values else ""
+            self.loops.append((head[1], len(values)))
+            end = self.block(tokens, start + 1, ("done",)) + 1
+            self.loops.pop()
+            self.copies = 1
+            return end
         return self.block(tokens, start + 1, ("done",), active and head[0] != "until") + 1
 
     def simple(self, tokens: list[_Token], i: int, active: bool) -> int:
@@ -306,12 +316,21 @@ class _Reader:
         if words[0] == "read" and document:  # read -r -d '' NAME <<EOF
             self.variables[words[-1]] = document
             return
-        self.commands.append(Command(words, document, " ".join(self.words(target))))
+        if words[0] in ("echo", "printf") and target and not document:
+            document = "\n".join(word for word in words[1:] if word not in ("-e", "-n", "%s\n"))
+        copies = max([self.copies, *(self.turns(text) for text in texts if "device=" in text)])
+        self.commands.append(Command(words, document, " ".join(self.words(target)), self.devices, copies))
+
+    def turns(self, text: str) -> int:
+        """Return the number of values that a text takes in the loops around it, 1 without their variables."""
+        return math.prod(count for name, count in self.loops if re.search(rf"\$\{{?{name}\b", text) and count) or 1
 
     def assign(self, match: re.Match[str], body: _Token | None) -> None:
         """Assign the value of ``NAME=value``, ``NAME+=value`` or ``NAME=(…)``."""
         name, index, adds, text = match.groups()
         before = self.variables.get(name, "")
+        if name.endswith("_VISIBLE_DEVICES"):
+            self.copies = self.turns(text)
         if text.startswith("("):
             inner = [token.text for token in _tokens(text[1:-1]) if not token.is_operator]
             elements = [word for token in inner for word in self.words(token)]
@@ -329,6 +348,8 @@ class _Reader:
                 self.variables[name] = [*before, value]
             else:
                 self.variables[name] = before + value if adds and isinstance(before, str) else value
+        if name.endswith("_VISIBLE_DEVICES"):
+            self.devices = self.variable(name, "")
         if sum(map(len, self.variables.get(name, ""))) > _MAX_CHARACTERS:
             raise InputError(
                 "script", f"a value of {name} of over {_MAX_CHARACTERS:,} characters", "fewer", "shorten it"
@@ -459,6 +480,9 @@ class _Reader:
         inner = script(text, self.strings(), self.depth + 1).commands
         if len(inner) == 1 and inner[0].words[0] == "echo":
             return " ".join(word for word in inner[0].words[1:] if word not in ("-n", "-e"))
+        if len(inner) == 1 and inner[0].words[0] == "seq" and all(map(str.isdigit, inner[0].words[1:])):
+            first, *_, last = ["1", *inner[0].words[1:]][-2:] if len(inner[0].words) < 4 else inner[0].words[1:]
+            return " ".join(_range(f"{{{first}..{last}}}"))
         if len(inner) == 1 and inner[0].words[0] == "expr":
             return self.arithmetic(" ".join(inner[0].words[1:]))
         return "${command}"
@@ -492,6 +516,12 @@ class _Reader:
         for join, value in zip(joins, results[1:], strict=False):
             result = (result and value) if join == "&&" else (result or value)
         return result
+
+
+def _range(word: str) -> list[str]:
+    """Return the numbers of ``{0..7}``, another word as it is."""
+    match = re.fullmatch(r"\{(\d{1,6})\.\.(\d{1,6})\}", word)
+    return [str(i) for i in range(int(match[1]), min(int(match[2]), int(match[1]) + 1000) + 1)] if match else [word]
 
 
 def _unescaped(text: str) -> str:

@@ -44,6 +44,8 @@ class Source(NamedTuple):
     file: str  #: name of the file, and of the part within it
     words: tuple[str, ...] = ()
     table: dict[str, Any] | None = None
+    devices: str = ""  #: that a command sees, as its shell says
+    copies: int = 1  #: engines alike that a loop starts, each on devices of its own
 
 
 class Sources(NamedTuple):
@@ -55,6 +57,7 @@ class Sources(NamedTuple):
     text: str  #: of all files
     files: dict[str, str]  #: name → text
     notes: list[str]
+    n_engines: int = 1  #: of a manifest, alike
 
 
 def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = None, role: str = "") -> Sources:
@@ -88,7 +91,7 @@ def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = No
         _read_engine(name, worker, result)
         for client_name, client in clients:
             _read_engine(client_name, client._replace(nodes=None, per_node=None, hardware=()), result)
-        return result._replace(text=f"{result.text}\n{worker.image}")
+        return result._replace(text=f"{result.text}\n{worker.image}", n_engines=worker.replicas)
     return result
 
 
@@ -250,7 +253,7 @@ def _joined(commands: Iterable[Command]) -> Iterator[Command]:
     before: Command | None = None
     for command in commands:
         if before is not None and command.words[0].startswith("-") and not command.text and not before.text:
-            before = Command([*before.words, *command.words])
+            before = before._replace(words=[*before.words, *command.words])
             continue
         if before is not None:
             yield before
@@ -280,7 +283,7 @@ def _read_command(name: str, command: Command, result: Sources, depth: int) -> N
         for text in scripts:
             _read_script(name, _value_of(text), result, depth + 1)
         words = [word for word in words if word not in scripts]
-    result.parts.append(Source(name, tuple(words)))
+    result.parts.append(Source(name, tuple(words), devices=command.devices, copies=command.copies))
 
 
 def _called(words: Sequence[str], files: Mapping[str, str], name: str) -> tuple[str, list[str]] | None:

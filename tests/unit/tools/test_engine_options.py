@@ -135,8 +135,10 @@ FORMATS = [
     ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w8a8", "int8"), ("nvidia/DeepSeek-R1-0528-NVFP4", "nvfp4"),
     ("nvidia/DeepSeek-R1-FP4", "nvfp4"), ("openai/gpt-oss-120b", "mxfp4-experts"), ("amd/DeepSeek-R1-MXFP4", "mxfp4"),
     ("deepseek-ai/DeepSeek-V3.1", "fp8-block"), ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "bf16"),
-    ("moonshotai/Kimi-K2-Thinking", "int4-experts"), ("moonshotai/Kimi-K2-Instruct", "fp8-block"),
-    ("Qwen/Qwen3-235B-A22B-FP8", "fp8-block"), ("nvidia/Qwen3-8B-FP8", "fp8"), ("/models/DeepSeek-R1-0528", "fp8-block"),
+    ("moonshotai/Kimi-K2-Thinking", "int4-experts"),
+    ("moonshotai/Kimi-K2-Instruct", "fp8-block"),
+    ("Qwen/Qwen3-235B-A22B-FP8", "fp8-block"), ("nvidia/Qwen3-8B-FP8", "fp8"),
+    ("/models/DeepSeek-R1-0528", "fp8-block"),
     ("meta-llama/Llama-3.1-405B-Instruct-FP8", "fp8-row"), ("zai-org/GLM-4.5-Air-FP8", "fp8-row"),
     ("meta-llama/Llama-3.1-8B-Instruct", ""),
 ]  # fmt: skip
@@ -201,8 +203,8 @@ def test_options_of_a_launcher_in_front_are_none_of_the_engine():
     assert {row.option for row in reading.options if row.status == "unknown"} == set()
 
 
-# What the checkpoint has in blocks an option of 8 bits does not change; half precision, where it is said or the chip has
-# no other (vllm/config/model.py, _resolve_auto_dtype).
+# What the checkpoint has in blocks an option of 8 bits does not change; half precision, where it is said, or the
+# chip has no other (vllm/config/model.py, _resolve_auto_dtype).
 TYPES = [
     ("--model deepseek-ai/DeepSeek-R1 --quantization fp8", "h200", {"precision": 5}),
     ("--model meta-llama/Llama-3.1-8B-Instruct --quantization fp8", "h200", {"precision": 4}),
@@ -228,8 +230,8 @@ PROGRAMS = [
      "SamplingParams(temperature=0.8, max_tokens=64)", "vllm", {"tp": 4, "most_sequences": 64, "drafts": 4}),
     ("import sglang as sgl\nsgl.Engine(model_path='Qwen/Qwen3-235B-A22B', tp_size=8, dp_size=8, "
      "enable_dp_attention=True)", "sglang", {"tp": 1, "dp": 8, "etp": 8}),
-    ("from tensorrt_llm import LLM\nfrom tensorrt_llm.llmapi import KvCacheConfig\nLLM('nvidia/Llama-3.3-70B-Instruct-FP8', "
-     "tensor_parallel_size=2, max_batch_size=256, kv_cache_config=KvCacheConfig(dtype='fp8'))", "tensorrt-llm",
+    ("from tensorrt_llm import LLM\nfrom tensorrt_llm.llmapi import KvCacheConfig\n"
+     "LLM('nvidia/Llama-3.3-70B-Instruct-FP8', tensor_parallel_size=2, max_batch_size=256, kv_cache_config=KvCacheConfig(dtype='fp8'))", "tensorrt-llm",
      {"tp": 2, "most_sequences": 256, "cache_bytes": 1, "precision": 4}),
 ]  # fmt: skip
 

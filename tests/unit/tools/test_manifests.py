@@ -255,7 +255,7 @@ worker_config:
 
 #: Name → (text, role, tool, version, devices, chip, leaves).
 RIGHT = {
-    "deployment": (DEPLOYMENT, "", "vllm", "0.10.1", 8, "h100-sxm-80gb",
+    "deployment": (DEPLOYMENT, "", "vllm", "0.10.1", 16, "h100-sxm-80gb",
                    {"tp": 8, "memory_share": 0.95, "precision": 9, "chunk": 8192}),
     "group": (GROUP, "", "vllm", "", 16, None, {"tp": 8, "pp": 2}),
     "graph": (GRAPH, "decode", "sglang", "", 16, None, {"tp": 1, "dp": 16, "ep": 16, "all_to_all": 2}),
