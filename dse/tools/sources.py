@@ -58,6 +58,7 @@ class Sources(NamedTuple):
     files: dict[str, str]  #: name → text
     notes: list[str]
     n_engines: int = 1  #: of a manifest, alike
+    role: str = ""  #: of the pool of engines that counts
 
 
 def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = None, role: str = "") -> Sources:
@@ -75,7 +76,7 @@ def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = No
     >>> sources({"a.sh": "TP=8; vllm serve m -tp $TP"}).parts[0].words
     ('vllm', 'serve', 'm', '-tp', '8')
     """
-    result = Sources([], dict(environment or {}), [], "\n".join(texts.values()), dict(texts), [])
+    result = Sources([], dict(environment or {}), [], "\n".join(texts.values()), dict(texts), [], role=role)
     called = _called_files(texts)
     engines: list[tuple[str, EngineProcess]] = []
     clients: list[tuple[str, EngineProcess]] = []
@@ -229,7 +230,7 @@ def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
     """Add the commands of a script, its heredocs and scripts within words to a result."""
     before = dict(result.variables)
     try:
-        shell = script(text, before, depth)
+        shell = script(text, before, depth, result.role)
     except InputError as error:
         raise InputError(name, error.got, error.allowed, error.fix) from None
     result.variables.update(shell.variables)

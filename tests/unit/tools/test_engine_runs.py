@@ -178,6 +178,32 @@ def test_options_that_echo_writes_into_a_file():
     assert values_of(read({"a.sh": text}, TOOLS, system="h100"))["cache_bytes"] == 1
 
 
+BY_ROLE = """
+start() {
+  vllm serve Qwen/Qwen3-8B -tp $1 --max-num-seqs $2
+}
+case "${1}" in
+  prefill) start 2 16 ;;
+  decode) start 4 256 ;;
+esac
+"""
+
+BY_TEST = """
+ROLE=$1
+if [ "$ROLE" = "prefill" ]; then TP=2 SEQS=16; else TP=4 SEQS=256; fi
+vllm serve Qwen/Qwen3-8B -tp $TP --max-num-seqs $SEQS
+"""
+
+
+@pytest.mark.parametrize("text", [BY_ROLE, BY_TEST], ids=["case", "test"])
+def test_a_role_that_an_argument_decides(text):
+    for role, right in (("prefill", (2, 16)), ("decode", (4, 256))):
+        values = values_of(read({"a.sh": text}, TOOLS, system="h100", role=role))
+        assert (values["tp"], values["most_sequences"]) == right
+    with pytest.raises(InputError, match="prefill or decode.*--role"):
+        read({"a.sh": text}, TOOLS, system="h100")
+
+
 WRONG = [
     ("trtllm-serve deepseek-ai/DeepSeek-V3 --tp_size 8 --ep_size 3", ("3", "8", "ep_size")),
     (f"{SGLANG} Qwen/Qwen3-30B-A3B --tp 8 --ep 3", ("3", "8", "ep-size")),
