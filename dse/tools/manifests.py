@@ -170,6 +170,10 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> E
     if not {"model", "model_path", "model-path"} & options.keys():
         place = next((place for place in places if isinstance(place, str)), None)
         options |= {} if place is None else {"model": place}
+    place = next((place for place in places if isinstance(place, str)), "")
+    for key in ("model-path", "model_path", "model"):  # where its files are mounted says nothing
+        if place and re.fullmatch(r"/?models?/?", str(options.get(key, ""))):
+            options |= {key: place}
     is_command = bool(program) and program[0] != "trtllm-serve"
     return EngineProcess(
         name=name,

@@ -803,7 +803,11 @@ def _model(
             return text, tool.models[text.lower()] or None
         if slug := recognition.model_of(text):
             return text, slug
-    return (named[0] if named and named[0] not in texts else ""), None
+    name = named[0] if named and named[0] not in texts else ""
+    if tool.study == "serving" and (kind := recognition.other_kind(name)):
+        fix = "give a decoder, or its shape: -w NAME, or its config.json too"
+        raise InputError(", ".join(texts), f"{name}, {kind}", "a model that decodes text", fix)
+    return name, None
 
 
 def _joined(entry: str | Sequence[str], stated: Mapping[str, str]) -> str:
@@ -836,6 +840,7 @@ def _chip(
             if re.search(r"GPU|CHIP|DEVICE|HARDWARE|INSTANCE", name.upper())
         ]
     )
+    places.append([word for part in files.parts if part.words[:1] == ("grep",) for word in part.words])  # of nvidia-smi
     places += [list(texts), _comments(files.text)]
     for place in places:
         chips = recognition.chips_in(" ; ".join(place))

@@ -178,6 +178,8 @@ def model_of(text: str) -> str | None:
         return None
     name = PurePath(text).name.removesuffix(".yaml").removesuffix(".toml").removesuffix(".json").removesuffix(".sh")
     name = name.removesuffix(".yml").removesuffix(".py")
+    for short, full in _signs()["short_names"].items():
+        name = re.sub(rf"(?i)(?<![a-z0-9]){short}(?![a-z0-9])", full, name)
     for spelling in (text, name, *_spellings(name)):
         if any(c.isalpha() for c in spelling) and (slug := catalog.find("workload", spelling)):
             return slug
@@ -192,6 +194,17 @@ def _spellings(name: str) -> Iterator[str]:
         text = "-".join(kept)
         yield text
         yield re.sub(r"(?i)\b(llama|qwen|glm|phi)-?(\d)p?(\d)(?=-|$)", r"\1-\2.\3", text)
+
+
+def other_kind(text: str) -> str:
+    """Return what the model of a name is where it is no decoder of text, "" for others.
+
+    >>> other_kind("openai/whisper-large-v3"), other_kind("meta-llama/Llama-3.1-8B")
+    ('a speech model with encoder and decoder', '')
+    """
+    name = PurePath(text.lower().rstrip("/")).name
+    kinds = _signs()["other_models"].items()
+    return next((kind for kind, patterns in kinds if any(fnmatch.fnmatchcase(name, p) for p in patterns)), "")
 
 
 # --- chip -------------------------------------------------------------------------------------------------

@@ -382,7 +382,8 @@ class _Reader:
             self.variables[words[-1]] = document
             return
         if words[0] in ("echo", "printf") and target and not document:
-            document = "\n".join(word for word in words[1:] if word not in ("-e", "-n", "%s\n"))
+            document = "\n".join(word for word in words[1:] if word not in ("-e", "-n", "%s\\n", "%b"))
+            document = _unescaped(document) if words[0] == "printf" or "-e" in words[1:3] else document
         copies = max([self.copies, *(self.turns(text) for text in texts if "device=" in text)])
         self.commands.append(Command(words, document, " ".join(self.words(target)), self.devices, copies))
 

@@ -110,10 +110,26 @@ def _chosen(engines: list[tuple[str, EngineProcess]], role: str, result: Sources
         got, usual_fix = "two pools of engines: prefill and decode", "add --role prefill, or decode"
         raise InputError(where, got, "one of them", usual_fix)
     candidates = [entry for entry in engines if not role or entry[1].role in (role, "" if not present else role)]
+    models = {name: None for _, worker in candidates if (name := _model_of(worker.words))}
+    if len(models) > 1:
+        got = f"engines of {len(models)} models: {', '.join(list(models)[:4])}"
+        raise InputError(where, got, "one model: each is a design of its own", "keep one of them in the file")
     if len({worker.words for _, worker in candidates}) > 1:
         names = ", ".join(dict.fromkeys(worker.name for _, worker in candidates))
         result.notes.append(f"{len(candidates)} engines ({names}): the first is read")
     return candidates[0]
+
+
+def _model_of(words: Sequence[str]) -> str:
+    """Return the model that the words of an engine name, "" for none and for a variable."""
+    for i, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        behind = words[i + 1] if i + 1 < len(words) else ""
+        if option.replace("_", "-") in ("--model", "--model-path"):
+            return "" if "$" in (value or behind) else value if equals else behind
+        if word in ("serve", "trtllm-serve") and behind not in ("", "serve") and not behind.startswith(("-", "$")):
+            return behind
+    return ""
 
 
 def _read_engine(name: str, worker: EngineProcess, result: Sources) -> None:

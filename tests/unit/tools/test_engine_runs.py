@@ -8,6 +8,7 @@ from dse.designs import short_name
 from dse.errors import InputError
 from dse.tools import TOOLS, read_files
 from dse.tools.reading import Reading, read
+from dse.tools.recognition import model_of
 
 GIB = 2.0**30
 SGLANG = "python -m sglang.launch_server --model-path"
@@ -200,7 +201,7 @@ def test_a_role_that_an_argument_decides(text):
     for role, right in (("prefill", (2, 16)), ("decode", (4, 256))):
         values = values_of(read({"a.sh": text}, TOOLS, system="h100", role=role))
         assert (values["tp"], values["most_sequences"]) == right
-    with pytest.raises(InputError, match="prefill or decode.*--role"):
+    with pytest.raises(InputError, match=r"prefill or decode.*--role"):
         read({"a.sh": text}, TOOLS, system="h100")
 
 
@@ -216,3 +217,59 @@ def test_degrees_that_contradict(text, words):
     with pytest.raises(InputError) as error:
         read_files({"a.sh": text}, system="h100")
     assert all(word in str(error.value) for word in words)
+
+
+def test_models_that_are_no_decoders_are_refused_by_name():
+    with pytest.raises(InputError, match=r"openai/whisper-large-v3, a speech model"):
+        read({"a.sh": "vllm serve openai/whisper-large-v3 --max-num-seqs 200"}, TOOLS)
+    with pytest.raises(InputError, match=r"BAAI/bge-m3, a model of embeddings"):
+        read({"a.sh": "vllm serve BAAI/bge-m3 --max-num-seqs 200"}, TOOLS)
+    assert read({"a.sh": "vllm serve openai/whisper-large-v3"}, TOOLS, workload="qwen3-8b").workload == "qwen3-8b"
+
+
+def test_engines_of_two_models_are_refused_by_name():
+    chart = CHART + "  - {name: b, modelURL: Qwen/Qwen2.5-7B-Instruct, vllmConfig: {tensorParallelSize: 1}}\n"
+    with pytest.raises(InputError, match=r"2 models: Qwen/Qwen3-32B, Qwen/Qwen2\.5-7B-Instruct"):
+        read({"a.yaml": chart}, TOOLS)
+
+
+CHIPS = [
+    ("nodeSelector: {node.kubernetes.io/instance-type: p5e.48xlarge}", "h200-sxm-141gb"),
+    ("nodeSelector: {node.kubernetes.io/instance-type: g6e.12xlarge}", "l40s"),
+    ("nodeSelector: {node.kubernetes.io/instance-type: p4de.24xlarge}", "a100-sxm-80gb"),
+]
+
+
+@pytest.mark.parametrize(("text", "chip"), CHIPS)
+def test_chips_by_instance_types(text, chip):
+    manifest = DEPLOYMENT.replace("          containers:", f"          {text}\n          containers:")
+    assert read({"a.yaml": manifest}, TOOLS).chip.name == chip
+
+
+def test_a_chip_that_a_script_asks_for():
+    text = "nvidia-smi | grep -q B200 || exit 1\nvllm serve Qwen/Qwen3-8B -tp 2"
+    assert read({"a.sh": text}, TOOLS).chip.name == "b200-sxm-180gb"
+
+
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [("dsr1-0528", "deepseek-v3"), ("dsr1-fp4-disagg.yaml", "deepseek-v3"), ("gptoss-120b", "gpt-oss-120b")],
+)
+def test_short_names_of_models(text, slug):
+    assert model_of(text) == slug
+
+
+def test_a_model_whose_mount_says_nothing():
+    """As in srt-slurm: the recipe's table names it, and the path is that within its container."""
+    text = """
+model: {path: dsr1-0528, precision: fp8}
+resources: {gpu_type: gb200, gpus_per_node: 4, prefill_nodes: 4, prefill_workers: 2, decode_nodes: 2, decode_workers: 1}
+backend:
+  type: sglang
+  sglang_config:
+    prefill: {model-path: /model/, tensor-parallel-size: 8, disaggregation-mode: prefill}
+    decode: {model-path: /model/, tensor-parallel-size: 8, disaggregation-mode: decode}
+"""
+    reading = read({"a.yaml": text}, TOOLS, role="prefill")
+    assert (reading.workload, reading.devices.total) == ("deepseek-v3", 16)
+    assert values_of(reading)["precision"] == 5
