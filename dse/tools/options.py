@@ -25,7 +25,7 @@ Condition = Callable[[Lookup], bool]
 #: catalogue, layers and experts of the model ("0" for a dense one), number of nodes.
 WORLD_SIZE, CHIP, N_LAYERS, N_EXPERTS, NODES = "@world_size", "@chip", "@n_layers", "@n_experts", "@nodes"
 
-#: Further ones: context of the model in tokens, and how a program uses its engine (``offline`` for one without a server).
+#: Further ones: context of the model in tokens, and how a program uses its engine (``offline``: without a server).
 MODEL_CONTEXT, USAGE = "@context", "@usage"
 
 

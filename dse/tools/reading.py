@@ -208,7 +208,7 @@ def read(
     unstated = read_options(chosen, _merged(chosen, defaults, {}) | pseudo, where, strict=False)
     alone = read_options(chosen, _merged(chosen, {}, stated) | pseudo, where, strict=False)
     stated_paths = _stated_paths(chosen, merged, stated, defaults, (values, unstated, alone))
-    readings = _option_readings(chosen, merged, stated, defaults, values, places, stated_paths)
+    readings = _option_readings(chosen, merged, stated, defaults, values, places, stated_paths, model_text)
     has_shares = any(isinstance(rule, ByteDependentOption) and rule.name in stated for rule in chosen.rules)
     if not slug and not has_shares and not any(reading.leaves for reading in readings if reading.status == STATED):
         raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
@@ -228,6 +228,7 @@ def read(
             for name, (text, paths) in load.options.items()
         ]
         stated_paths = stated_paths.union(load.values)
+        readings += _beside(everything, {reading.option for reading in readings})
     if chosen.study == "serving" and n_devices is None:
         total = math.prod(values.get(path, 1.0) for path in (*_DEGREES, "mapping.dp"))
         devices = DeviceCount(int(total) * n_engines, devices.nodes, devices.per_node)
@@ -601,6 +602,8 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
         shown = ", ".join(f"{name} {options[name]}" for name in relevant[:4])
         notes.append(f"left open by the file: {shown}")
     rows = {rule.option: rule for rule in tool.rules if isinstance(rule, NumberOption)}
+    read_names = set[str]().union(*_cached_names(tool).values())
+    open_names = {name: text for name, text in open_names.items() if name in read_names | models}  # others are named
     return {
         name: text
         for name, text in options.items()
@@ -700,6 +703,7 @@ def _option_readings(
     values: Mapping[str, float],
     places: Mapping[str, str],
     stated_paths: frozenset[str],
+    model_text: str,
 ) -> list[OptionReading]:
     """Return what each option was read as, stated ones first; leaves by default are those of the defaults."""
     readings = list[OptionReading]()
@@ -708,7 +712,10 @@ def _option_readings(
         leaves = {path: values[path] for path in sorted((paths & stated_paths) or paths)}
         shares = any(isinstance(rule, ByteDependentOption) and rule.name == name for rule in tool.rules)
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
-        reads = _is_understood(tool, name, text)  # even if the leaf is what it would be
+        if identity == "model" and text != model_text and name in tool.effects:  # a label beside the model
+            identity = ""
+        # even if the leaf is what it would be; but a limit of requests alone says nothing of a leaf
+        reads = _is_understood(tool, name, text) and name not in tool.effects
         moves = "" if paths or shares else identity or ("" if reads else effect_of(tool, name))
         status = STATED if paths or shares or identity or reads else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
@@ -719,6 +726,31 @@ def _option_readings(
         if paths:
             readings.append(OptionReading(name, text, DEFAULT, {path: values[path] for path in sorted(paths)}))
     return readings
+
+
+def _beside(files: Sources, seen: set[str]) -> Iterator[OptionReading]:
+    """Yield what stands beside an engine's options: options of what starts it and of clients, and its variables."""
+    effects = recognition.effects_beside()
+    found: dict[str, str] = {}
+    for part in files.parts:
+        client = client_of(part.words)
+        if client is not None and not client.get("runs_engine", False):
+            found |= dict(recognition.pairs(part.words))
+        elif part.words and recognition.starts_container(part.words):
+            found |= dict(recognition.pairs(recognition.own_words(part.words)))
+    found |= {name: text for name, text in files.variables.items() if re.fullmatch(_ENGINE_VARIABLE, name)}
+    for name, text in found.items():
+        if name.startswith("--") or not name.startswith("-"):
+            plain = f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
+            if not {name, plain} & seen:
+                moves = next((moves for pattern, moves in effects.items() if fnmatch.fnmatchcase(plain, pattern)), "")
+                yield OptionReading(name, text, NOT_MODELLED if moves else UNKNOWN, moves=moves)
+
+
+#: Variables of engines and of the libraries below them.
+_ENGINE_VARIABLE = re.compile(
+    r"(VLLM|SGLANG|SGL|TRTLLM|TLLM|NCCL|RCCL|NVSHMEM|DG|DEEPEP|LMCACHE|UCX|HSA|HIP|AITER|GLOO|CUDA|PYTORCH|FLASHINFER)_\w+"
+)
 
 
 def _is_understood(tool: Tool, name: str, text: str) -> bool:

@@ -323,6 +323,30 @@ def _launches(part: Source) -> bool:
     return any(matches_word(word, program) for word in part.words[:12] for program in programs)
 
 
+def pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (option, its text) of words; a word with a dash behind an option is none of its text."""
+    for name, text in _pairs(words):
+        yield name.partition("=")[0], "" if text.startswith("-") else text
+
+
+def starts_container(words: Sequence[str]) -> bool:
+    """True for a command that starts others in a container or on nodes."""
+    return PurePath(words[0]).name in _signs()["beside"]["programs"]
+
+
+def own_words(words: Sequence[str]) -> Sequence[str]:
+    """Return the words of such a command in front of the program of an engine."""
+    patterns = [pattern for entry in _signs()["tools"].values() for pattern in entry["words"]]
+    end = next((i for i, word in enumerate(words[1:], 1) if any(matches_word(word, p) for p in patterns)), len(words))
+    return words[:end]
+
+
+def effects_beside() -> Mapping[str, str]:
+    """Return pattern of an option or a variable beside those of an engine → what it moves."""
+    effects: dict[str, str] = _signs()["beside"]["effects"]
+    return effects
+
+
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (option, word behind it) of words."""
     for i, word in enumerate(words):

@@ -231,7 +231,8 @@ PROGRAMS = [
     ("import sglang as sgl\nsgl.Engine(model_path='Qwen/Qwen3-235B-A22B', tp_size=8, dp_size=8, "
      "enable_dp_attention=True)", "sglang", {"tp": 1, "dp": 8, "etp": 8}),
     ("from tensorrt_llm import LLM\nfrom tensorrt_llm.llmapi import KvCacheConfig\n"
-     "LLM('nvidia/Llama-3.3-70B-Instruct-FP8', tensor_parallel_size=2, max_batch_size=256, kv_cache_config=KvCacheConfig(dtype='fp8'))", "tensorrt-llm",
+     "LLM('nvidia/Llama-3.3-70B-Instruct-FP8', tensor_parallel_size=2, max_batch_size=256, "
+     "kv_cache_config=KvCacheConfig(dtype='fp8'))", "tensorrt-llm",
      {"tp": 2, "most_sequences": 256, "cache_bytes": 1, "precision": 4}),
 ]  # fmt: skip
 

@@ -107,7 +107,8 @@ DEFAULTS = [
     (f"{BUILD}==0.7.3\nvllm serve Qwen/Qwen3-8B --max-model-len 1024", "h100", (2048, 0, 256)),
     (f"{BUILD}==0.7.3\nvllm serve Qwen/Qwen3-8B --max-model-len 65536", "h100", (2048, 1, 256)),
     (f"{BUILD}==0.7.3\nvllm serve Qwen/Qwen3-8B -tp 1 --enable-chunked-prefill", "h100", (2048, 1, 256)),
-    ("export VLLM_USE_V1=0\npip install vllm==0.8.5\nvllm serve Qwen/Qwen3-8B --max-model-len 4096", "h100", (4096, 0, 256)),
+    ("export VLLM_USE_V1=0\npip install vllm==0.8.5\n"
+     "vllm serve Qwen/Qwen3-8B --max-model-len 4096", "h100", (4096, 0, 256)),
     (f"{BUILD}==0.8.5\nvllm serve Qwen/Qwen3-8B --max-model-len 4096", "h100", (8192, 1, 1024)),
     ("vllm bench throughput --model Qwen/Qwen3-8B --input-len 8 --output-len 8", "h100", (16384, 1, 1024)),
     ("vllm bench latency --model Qwen/Qwen3-8B --input-len 8 --output-len 8", "a100", (8192, 1, 256)),
