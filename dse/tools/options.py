@@ -25,6 +25,9 @@ Condition = Callable[[Lookup], bool]
 #: catalogue, layers and experts of the model ("0" for a dense one), number of nodes.
 WORLD_SIZE, CHIP, N_LAYERS, N_EXPERTS, NODES = "@world_size", "@chip", "@n_layers", "@n_experts", "@nodes"
 
+#: Further ones: context of the model in tokens, and how a program uses its engine (``offline``: without a server).
+MODEL_CONTEXT, USAGE = "@context", "@usage"
+
 
 def unwritten(leaf: Lookup) -> None:
     """Return None, for the rule of an option that is read alone."""
@@ -324,6 +327,8 @@ class Tool:
     remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
     #: options → what the model lacks without which a prediction would be of another run; "" for nothing
     limits: tuple[Callable[[Mapping[str, str]], str], ...] = ()
+    #: options → what contradicts in them, with which the tool does not start; "" for nothing
+    contradictions: tuple[Callable[[Mapping[str, str]], str], ...] = ()
     entries: tuple[str, ...] = ()  #: of an additional YAML file
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: what its notes say
     #: role of a pool → its options

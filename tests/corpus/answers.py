@@ -76,6 +76,7 @@ def answer(case: Mapping[str, Any], completes: bool = True) -> Answer:
         values=reading.settings | {short_name(path): value for path, value in reading.shape.items()},
         complete=_completed(texts, recipe, case) if completes else _nothing,
         named=" ".join((*named, *reading.notes, *reading.missing)),
+        read=" ".join(option.option for option in reading.options if option.status == "stated" and not option.moves),
     )
 
 
