@@ -908,7 +908,7 @@ def _pseudo_options(chip: NamedChip | None, devices: DeviceCount, slug: str | No
 
 
 #: Leaves of a workload that are a recipe's, not of the model's shape.
-_RECIPE = ("workload.seq_len", "workload.global_batch", "workload.requests.")
+_RECIPE = ("workload.seq_len", "workload.global_batch", "workload.requests.", "workload.adapters.")
 
 
 def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> dict[str, float]:

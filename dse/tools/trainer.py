@@ -157,7 +157,7 @@ def _deepspeed_stage(options: Mapping[str, str]) -> float | None:
     return 2.0 if kind == "DEEPSPEED" or uses else None
 
 
-def _runs_deepspeed(options: Mapping[str, str]) -> bool:
+def runs_deepspeed(options: Mapping[str, str]) -> bool:
     """True where options start DeepSpeed."""
     is_named = any(not names_nothing(options.get(name, "")) for name in _DEEPSPEED_FILES)
     return _deepspeed_stage(options) is not None or is_named or options.get(_KIND, "").upper() == "DEEPSPEED"
@@ -170,7 +170,7 @@ def _fsdp_strategy(options: Mapping[str, str]) -> str:
     names = (options.get(_KIND, "").upper() == "FSDP", option_on(options, "use_fsdp"), "fsdp_version" in options)
     is_named = any("fsdp" in PurePath(options.get(option, "")).name.lower() for option in FILES)
     is_on = any(names) or is_named or bool(strategy) or not names_nothing(" ".join(words))
-    if not is_on or _runs_deepspeed(options):
+    if not is_on or runs_deepspeed(options):
         return ""
     stated = [_NUMBERED.get(text, text) for text in (strategy, reshard, *words)]
     stated += {"true": ["full_shard"], "false": ["shard_grad_op"]}.get(reshard, [])
@@ -193,9 +193,9 @@ def _read_shards(options: Mapping[str, str]) -> dict[str, float]:
     A hybrid strategy shards within a node.
     """
     stage, strategy, nodes = _deepspeed_stage(options), _fsdp_strategy(options), option_number(options, NODES)
-    copies, runs_deepspeed = option_number(options, _REPLICATE), _runs_deepspeed(options)
+    copies, is_deepspeed = option_number(options, _REPLICATE), runs_deepspeed(options)
     shares = deepspeed.read_shards(options)
-    if runs_deepspeed:
+    if is_deepspeed:
         return shares if stage is None else shares | {_ZERO: stage}
     if not strategy:
         return {_ZERO: 0.0}
@@ -215,7 +215,7 @@ def _read_overlap(options: Mapping[str, str]) -> dict[str, float]:
     stage = _deepspeed_stage(options)
     stated = deepspeed.read_overlap(options)
     if stage is None:
-        return {} if _runs_deepspeed(options) else {_OVERLAP: 1.0}
+        return {} if runs_deepspeed(options) else {_OVERLAP: 1.0}
     return stated or {_OVERLAP: float(stage == 3.0)}
 
 
@@ -257,7 +257,7 @@ def _read_offload(options: Mapping[str, str]) -> dict[str, float]:
     strategy, is_on = _fsdp_strategy(options), option_on(options, _FSDP_OFFLOAD)
     offload = _deepspeed_offload(options)
     is_word = "offload" in options.get(_FSDP, "").lower().split()
-    if _runs_deepspeed(options):
+    if runs_deepspeed(options):
         return deepspeed.read_offload(offload) | deepspeed.read_update(offload)
     if strategy and (is_on or is_word):
         return dict.fromkeys(_OFFLOADED, 1.0)
@@ -313,20 +313,20 @@ _SWITCHES = {
 _DTYPES = {"bfloat16": Precision.bf16, "bf16": Precision.bf16, "float16": Precision.fp16, "fp16": Precision.fp16}
 
 
-def _mixed_precision(options: Mapping[str, str]) -> Precision | None:
+def mixed_precision(options: Mapping[str, str]) -> Precision | None:
     """Return the format that products are cast to, None without one."""
     text = options.get("mixed_precision", "no").lower()
     switches = {code: [option_on(options, name) for name in names] for code, names in _SWITCHES.items()}
     return next((code for code, on in switches.items() if any(on) or text == code.name), None)
 
 
-def _weight_format(options: Mapping[str, str]) -> Precision | None:
+def weight_format(options: Mapping[str, str]) -> Precision | None:
     """Return the 16-bit format in which weights are loaded, None for 32 bits or an open one.
 
     Of a tool that loads them in the format of its products, ``mixed``, that one.
     """
     text, pure = options.get(_DTYPE, "").lower().rpartition(".")[2], option_on(options, "pure_bf16")
-    is_cast, mixed = option_on(options, "bfloat16"), _mixed_precision(options)
+    is_cast, mixed = option_on(options, "bfloat16"), mixed_precision(options)
     if text == "mixed":
         return mixed if mixed in (Precision.bf16, Precision.fp16) else None
     return Precision.bf16 if pure or is_cast else _DTYPES.get(text)
@@ -334,7 +334,7 @@ def _weight_format(options: Mapping[str, str]) -> Precision | None:
 
 def _read_precision(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → format of products that options state, else 32 bits."""
-    mixed, weights, tf32 = _mixed_precision(options), _weight_format(options), option_on(options, "tf32")
+    mixed, weights, tf32 = mixed_precision(options), weight_format(options), option_on(options, "tf32")
     code = mixed if mixed is not None else weights if weights is not None else None
     return {_PRECISION: float(code if code is not None else Precision.tf32 if tf32 else Precision.fp32)}
 
@@ -353,16 +353,16 @@ def _read_state(options: Mapping[str, str]) -> dict[str, float]:
     DeepSpeed has weights of 16 bits with a copy in 32; FSDP and automatic casts have weights in 32 bits alone; weights
     that are loaded in 16 bits and not cast up are all in 16.
     """
-    weights, mixed, optimiser = _weight_format(options), _mixed_precision(options), options.get(OPTIMISER, "").lower()
-    runs_deepspeed, strategy = _runs_deepspeed(options), _fsdp_strategy(options)
+    weights, mixed, optimiser = weight_format(options), mixed_precision(options), options.get(OPTIMISER, "").lower()
+    is_deepspeed, strategy = runs_deepspeed(options), _fsdp_strategy(options)
     casts_up = bool(strategy) and mixed is not None and not option_on(options, "enable_fp8_training")
-    is_16_bits = weights is not None and not runs_deepspeed and not casts_up
+    is_16_bits = weights is not None and not is_deepspeed and not casts_up
     if is_16_bits:
         values = dict.fromkeys(_STATE, 2.0)
-    elif runs_deepspeed and (mixed is not None or weights is not None):
+    elif is_deepspeed and (mixed is not None or weights is not None):
         values = {_STATE[0]: 0.0}
     else:
-        values = {_STATE[0]: 4.0} | ({} if runs_deepspeed else {_STATE[2]: 4.0})
+        values = {_STATE[0]: 4.0} | ({} if is_deepspeed else {_STATE[2]: 4.0})
     bits = re.search(r"(8|4)[-_]?bit", optimiser)
     return values | ({_STATE[1]: float(bits[1]) / 8.0} if bits else {})
 
