@@ -47,7 +47,7 @@ from dse.tools.options import (
     Pairs,
     Tool,
 )
-from dse.tools.reading import OptionReading, Reading, option_names
+from dse.tools.reading import OptionReading, RecipeReading, option_names
 from dse.tools.recipes import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, NEMO, NEMO_RL, NEMO_RUN, PRIMUS
 from dse.tools.recognition import title_of
 from dse.tools.sglang import SGLANG
@@ -95,7 +95,7 @@ __all__ = [
     "ArgumentValues",
     "LaunchLine",
     "OptionReading",
-    "Reading",
+    "RecipeReading",
     "Tool",
     "benchmark_lines",
     "design_lookup",
@@ -425,7 +425,7 @@ def read_files(
     role: str = "",
     environment: Mapping[str, str] | None = None,
     has_model: bool = False,
-) -> Reading:
+) -> RecipeReading:
     """Return the design that recipes, launch scripts, manifests and configurations state.
 
     Args:

@@ -235,6 +235,7 @@ def stated_format(options: Mapping[str, str], *names: str) -> dict[str, float]:
     """
     forms = [option_format(options.get(name, "")) for name in names]
     forms += [model_format(options.get(name, "")) for name in MODEL_OPTIONS]
+    forms += [option_format(options.get(name, ""), "fallbacks") for name in names]
     return format_leaves(next(filter(None, forms), ""), options.get(CHIP, ""))
 
 

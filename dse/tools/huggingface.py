@@ -41,7 +41,11 @@ def _optimiser_remark(options: Mapping[str, str]) -> str:
     """Return the remark that an optimiser is not modelled, "" for Adam."""
     name = options.get(OPTIMISER, "adamw")
     kind = name.lower().rpartition(".")[2]
-    return "" if kind.replace("paged_", "").replace("paged", "").startswith("adamw") else f"{OPTIMISER} {name}: Adam counts"
+    return (
+        ""
+        if kind.replace("paged_", "").replace("paged", "").startswith("adamw")
+        else f"{OPTIMISER} {name}: Adam counts"
+    )
 
 
 def _file_remark(options: Mapping[str, str]) -> str:
@@ -52,6 +56,14 @@ def _file_remark(options: Mapping[str, str]) -> str:
     stage = named_stage(options)
     what = f"ZeRO {stage:g} is read from its name" if stage is not None else "what it says is unknown"
     return f"{names[0]} is not among the files: {what}; give it too"
+
+
+def _recipe_limit(options: Mapping[str, str]) -> str:
+    """Return that a configuration of torchtune is not among the files, "" where it is or none is named."""
+    name = options.get("--config", "")
+    if not name or "model._component_" in options:
+        return ""
+    return f"give {name} too: what it says is unknown"
 
 
 # --- tools ------------------------------------------------------------------------------------------------
@@ -115,7 +127,9 @@ def _inherited(tool: str, row: Mapping[str, Sequence[str]]) -> list[OptionRule]:
     return [_renamed(tool, rules[path]) for path in row["inherit"]]
 
 
-def _trainer(name: str, code: Mapping[str, OptionRule] = types.MappingProxyType({})) -> Tool:
+def _trainer(
+    name: str, code: Mapping[str, OptionRule] = types.MappingProxyType({}), limits: Sequence[Remark] = (adapter_limit,)
+) -> Tool:
     """Return the tool of a table, which reads names of options with dashes and without."""
     document, base = table(name), table("transformers")
     sections = document.get("sections", {})
@@ -138,7 +152,7 @@ def _trainer(name: str, code: Mapping[str, OptionRule] = types.MappingProxyType(
         aliases=aliases | dashed,
         effects={spelling: moves for text, moves in effects.items() for spelling in (text, f"--{text}")},
         remarks=tuple(_of_tool(remark, sections) for remark in remarks),
-        limits=(_of_tool(adapter_limit, sections),),
+        limits=tuple(_of_tool(limit, sections) for limit in limits),
     )
 
 
@@ -149,4 +163,4 @@ def _of_tool(remark: Remark, sections: Mapping[str, str]) -> Remark:
 
 TRANSFORMERS = _trainer("transformers", RULES | {"adapters": ADAPTERS})
 TRL, ACCELERATE, AXOLOTL = map(_trainer, ("trl", "accelerate", "axolotl"))
-LLAMA_FACTORY, TORCHTUNE = map(_trainer, ("llama-factory", "torchtune"))
+LLAMA_FACTORY, TORCHTUNE = _trainer("llama-factory"), _trainer("torchtune", limits=(adapter_limit, _recipe_limit))

@@ -71,7 +71,7 @@ class OptionReading:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class RecipeReading:
     """A design as files state it."""
 
     tool: Tool
@@ -168,7 +168,7 @@ def read(
     role: str = "",
     environment: Mapping[str, str] | None = None,
     has_model: bool = False,
-) -> Reading:
+) -> RecipeReading:
     """Return the design that files state.
 
     Args:
@@ -234,7 +234,7 @@ def read(
     stated_shares = [
         rule.path for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in stated
     ]
-    return Reading(
+    return RecipeReading(
         chosen,
         version or chosen.version,
         bool(version),
@@ -928,7 +928,7 @@ def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> di
     }
 
 
-def check(reading: Reading, where: str) -> None:
+def check(reading: RecipeReading, where: str) -> None:
     """Raise InputError for degrees that contradict the devices, the model or the batch: the tool does not start.
 
     Args:
@@ -942,6 +942,10 @@ def check(reading: Reading, where: str) -> None:
         path = f"workload.{name}"
         return float(values.get(path) or (entry.value(name) if entry else 0.0) or 0.0)
 
+    for path in _DEGREES:
+        if values.get(path, 1.0) < 1.0:
+            name = short_name(path)
+            raise InputError(where, f"{name} {values[path]:g}", f"{name} of at least 1", f"correct {name}")
     degrees = math.prod(values.get(path, 1.0) for path in _DEGREES)
     tp, ep, dp = (values.get(f"mapping.{name}", 1.0) for name in ("tp", "experts.ep", "dp"))
     recognition.check_devices(devices.total, degrees, where)

@@ -244,8 +244,8 @@ def _chips() -> list[tuple[re.Pattern[str], str, int]]:
 def chip_of(text: str) -> NamedChip | None:
     """Return the accelerator or system of the catalogue that a text names, None for none.
 
-    >>> chip_of("NVIDIA-H100-80GB-HBM3").name, chip_of("a3-ultragpu-8g").name
-    ('h100-sxm-80gb', 'h200-sxm-141gb')
+    >>> chip_of("NVIDIA-H100-80GB-HBM3").name, chip_of("a3-ultragpu-8g").name, chip_of("p5.48xlarge").name
+    ('h100-sxm-80gb', 'h200-sxm-141gb', 'h100-sxm-80gb')
     """
     plain = _plain(text)
     for pattern, name, _ in _chips():
@@ -318,6 +318,10 @@ def devices_of(files: Sources, options: Mapping[str, str], stated: Mapping[str, 
         texts += [files.variables.get(name) for name in launchers[f"variables_{key}"]]
         counts[key] = next(filter(None, map(_count, texts)), None)
     nodes, per_node, total = counts["nodes"], counts["per_node"], counts["total"]
+    if included := _included(launched.get("--include", "")):
+        nodes, total = included
+    if per_node is None and total is None:
+        per_node = next(filter(None, (_listed(files.variables.get(name, "")) for name in _VISIBLE)), None)
     if total is None and (nodes or per_node):
         total = (nodes or 1) * per_node if per_node else None
     return DeviceCount(total, nodes, per_node)
@@ -354,6 +358,30 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         name, equals, value = word.partition("=")
         if word.startswith("-"):
             yield name, value if equals else words[i + 1] if i + 1 < len(words) else ""
+
+
+#: Variables that list the devices of a node which programs see.
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
+
+
+def _listed(text: str) -> int | None:
+    """Return how many devices a list of numbers has, None for another text.
+
+    >>> _listed("0,1,2,3"), _listed("all")
+    (4, None)
+    """
+    return len(text.split(",")) if re.fullmatch(r"\d+(,\d+)*", text.strip()) else None
+
+
+def _included(text: str) -> tuple[int, int] | None:
+    """Return (nodes, devices) of ``--include`` of DeepSpeed's launcher, None where it does not list devices.
+
+    >>> _included("worker-0:0,1@worker-1:2,3")
+    (2, 4)
+    """
+    counts = [_listed(host.partition(":")[2]) for host in text.split("@")]
+    known = [count for count in counts if count]
+    return (len(counts), sum(known)) if len(known) == len(counts) else None
 
 
 def _gres(launched: Mapping[str, str]) -> str | None:

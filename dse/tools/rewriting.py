@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 
 from dse.tools.options import Lookup, Pairs, Tool
-from dse.tools.reading import STATED, Reading
+from dse.tools.reading import STATED, RecipeReading
 
 
 def rewritten(
     texts: Mapping[str, str],
-    reading: Reading,
+    reading: RecipeReading,
     lookups: tuple[Lookup, Lookup],
     moves: Mapping[str, float],
-    again: Callable[[Mapping[str, str]], Reading],
+    again: Callable[[Mapping[str, str]], RecipeReading],
 ) -> dict[str, str] | None:
     """Return name → text of the files that change with moves of a design, None where the files cannot say them.
 
@@ -78,7 +78,7 @@ def _pattern(spelling: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.-])(\"?'?{key}'?\"?)(\s*[:=]\s*|[ \t]+)(\"?'?)([^\s\"'\\,}}#)]+)(\3)")
 
 
-def _state(texts: dict[str, str], reading: Reading, name: str, value: str) -> None:
+def _state(texts: dict[str, str], reading: RecipeReading, name: str, value: str) -> None:
     """State an option in the file that has it, else behind another option of the tool."""
     for file in reversed(list(texts)):
         for spelling in _spellings(reading.tool, name):
@@ -118,7 +118,7 @@ def _insert(texts: dict[str, str], file: str, present: str, tool: Tool, name: st
     return False
 
 
-def _remove(texts: dict[str, str], reading: Reading, name: str) -> None:
+def _remove(texts: dict[str, str], reading: RecipeReading, name: str) -> None:
     """Take an option out of the files."""
     for file in texts:
         for spelling in _spellings(reading.tool, name):

@@ -23,7 +23,7 @@ _MAX_WORDS, _MAX_CHARACTERS = 50_000, 100_000
 _MAX_DEPTH = 12
 
 
-class Command(NamedTuple):
+class ShellCommand(NamedTuple):
     """A simple command of a script."""
 
     words: list[str]
@@ -34,7 +34,7 @@ class Command(NamedTuple):
 class Script(NamedTuple):
     """What a script says."""
 
-    commands: list[Command]
+    commands: list[ShellCommand]
     variables: dict[str, str]  #: values at its end
     directives: list[str]  #: words of lines ``#SBATCH`` and the like
 
@@ -186,7 +186,7 @@ class _Reader:
         if depth > _MAX_DEPTH:
             raise InputError("script", "scripts nested too deep", f"at most {_MAX_DEPTH}", "give the inner script")
         self.variables: dict[str, str | list[str]] = dict(variables)
-        self.commands: list[Command] = []
+        self.commands: list[ShellCommand] = []
         self.depth, self.count = depth, 0
 
     def strings(self) -> dict[str, str]:
@@ -306,7 +306,7 @@ class _Reader:
         if words[0] == "read" and document:  # read -r -d '' NAME <<EOF
             self.variables[words[-1]] = document
             return
-        self.commands.append(Command(words, document, " ".join(self.words(target))))
+        self.commands.append(ShellCommand(words, document, " ".join(self.words(target))))
 
     def assign(self, match: re.Match[str], body: _Token | None) -> None:
         """Assign the value of ``NAME=value``, ``NAME+=value`` or ``NAME=(…)``."""

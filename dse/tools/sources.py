@@ -23,7 +23,7 @@ from dse.tools.documents import MAX_VALUES, yaml_documents
 from dse.tools.interpolation import resolved
 from dse.tools.pods import EngineProcess
 from dse.tools.programs import engine_calls
-from dse.tools.shell import Command, script
+from dse.tools.shell import ShellCommand, script
 
 #: Tables of variables of the environment, by their keys.
 ENVIRONMENTS = ("env", "envs", "ENV_VARS", "env_vars", "env_variables", "environment", "environment_variables")
@@ -128,7 +128,7 @@ def _read_engine(name: str, worker: EngineProcess, result: Sources) -> None:
         plain = resolved([word for word in words if not _is_script(word)], result.variables)
         texts = iter(map(str, plain))
         words = [word if _is_script(word) else next(texts) for word in words]
-        _read_command(place, Command(words), result, 0)
+        _read_command(place, ShellCommand(words), result, 0)
 
 
 def _called_files(texts: Mapping[str, str]) -> set[str]:
@@ -245,12 +245,12 @@ def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
             _read_script(f"{name}: {variable}", value, result, depth + 1)
 
 
-def _joined(commands: Iterable[Command]) -> Iterator[Command]:
+def _joined(commands: Iterable[ShellCommand]) -> Iterator[ShellCommand]:
     """Yield commands, lines of options joined to the command in front: a list of arguments needs no backslashes."""
-    before: Command | None = None
+    before: ShellCommand | None = None
     for command in commands:
         if before is not None and command.words[0].startswith("-") and not command.text and not before.text:
-            before = Command([*before.words, *command.words])
+            before = ShellCommand([*before.words, *command.words])
             continue
         if before is not None:
             yield before
@@ -259,7 +259,7 @@ def _joined(commands: Iterable[Command]) -> Iterator[Command]:
         yield before
 
 
-def _read_command(name: str, command: Command, result: Sources, depth: int) -> None:
+def _read_command(name: str, command: ShellCommand, result: Sources, depth: int) -> None:
     """Add a command to a result, with the file or the script that it reads, and with scripts within its words."""
     if command.text and command.target:
         _read(command.target, command.text, result, depth + 1)
@@ -363,7 +363,7 @@ def _read_inner(name: str, node: Any, result: Sources, depth: int, steps: Iterat
     is_map = node.get("kind") == "ConfigMap"
     words = [*_command_words(node.get("command")), *_command_words(node.get("args"))]
     if words:
-        _read_command(name, Command(_without_shell(words)), result, depth)
+        _read_command(name, ShellCommand(_without_shell(words)), result, depth)
     for key, child in node.items():
         if is_map and key == "data" and isinstance(child, dict):
             for file, text in child.items():

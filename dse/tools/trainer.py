@@ -51,7 +51,9 @@ def _read_batch(options: Mapping[str, str]) -> dict[str, float]:
     by_deepspeed, devices = option_number(options, _DEEPSPEED_MICRO), option_number(options, WORLD_SIZE)
     ranks = option_degree(options, _TP) * option_degree(options, _CP) * option_degree(options, _SP)
     ranks *= option_degree(options, "tensor_parallel.autotp_size")
-    replicas = devices / ranks if devices and devices % ranks == 0.0 else None
+    shard = option_number(options, _SHARD)
+    replicas = shard * option_degree(options, _REPLICATE) if shard and shard >= 1.0 else None
+    replicas = devices / ranks if devices and devices % ranks == 0.0 else replicas
     micro = by_deepspeed or micro
     sizes = deepspeed.batch_triple(total, micro, None if total else steps, replicas)
     if sizes[0] is None and replicas is None:
@@ -167,7 +169,8 @@ def _fsdp_strategy(options: Mapping[str, str]) -> str:
     """Return the strategy of FSDP, "" where it does not run."""
     words = options.get(_FSDP, "").lower().replace(",", " ").strip("[]").split()
     strategy, reshard = options.get(_STRATEGY, "").lower(), options.get(_RESHARD, "").lower()
-    names = (options.get(_KIND, "").upper() == "FSDP", option_on(options, "use_fsdp"), "fsdp_version" in options)
+    kind = options.get(_KIND, "").upper()
+    names = (kind == "FSDP", option_on(options, "use_fsdp"), "fsdp_version" in options, bool(reshard) and not kind)
     is_named = any("fsdp" in PurePath(options.get(option, "")).name.lower() for option in FILES)
     is_on = any(names) or is_named or bool(strategy) or not names_nothing(" ".join(words))
     if not is_on or runs_deepspeed(options):

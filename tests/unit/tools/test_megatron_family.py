@@ -288,6 +288,7 @@ def test_a_dense_model_has_no_experts():
     ("options", "text"),
     [("--moe-layer-freq '[1,1,0]*8'", "neither dense layers"), ("--moe-layer-freq '[__import__(0)]'", "no list"),
      ("--moe-layer-freq '[0]*99999999'", "more than"), ("--tensor-model-parallel-size eight", "could not convert"),
+     ("--tensor-model-parallel-size 0", "tp of at least 1"),
      ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout '(t|)*99999999'", "letters")],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused(options, text):
