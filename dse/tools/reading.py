@@ -266,7 +266,7 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
     scores = recognition.scores(files, names)
     order = sorted((name for name in scores if name in tools), key=lambda name: -scores[name])
     foreign = recognition.foreign_framework(files)
-    runs = not other or recognition.states_options(files, names.get(order[0], frozenset()) if order else frozenset())
+    runs = not other or recognition.states_options(files, _own_options(tools[order[0]]) if order else frozenset())
     if order and scores[order[0]] >= _LEAST_SCORE and not foreign and runs:
         return tools[recognition.framework_of(files, order[0])]
     strange = [*filter(None, [foreign, other]), *recognition.strange_programs(files)]
@@ -278,6 +278,12 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
         f"a file of {', '.join(tools)}",
         "name the tool: --for NAME",
     )
+
+
+def _own_options(tool: Tool) -> frozenset[str]:
+    """Return the options of a tool's rules, without those that launchers of other programs have too."""
+    shared = {*tool.effects, *tool.chip_options, *itertools.chain(*tool.device_options.values())}
+    return option_names(tool) - shared - recognition.launcher_options()
 
 
 #: Signs below which a tool is not recognised.
@@ -367,6 +373,7 @@ def _stated_options(
     for part in files.parts:
         if part.table is not None and not _is_manifest(part.table, tool):
             stated = dict(_table_options(part.table, tool, names, "", itertools.count()))
+            stated = {name: text for name, text in stated.items() if text.lower() != "auto" or name not in options}
             options |= stated
             places |= dict.fromkeys(stated, part.file)
     commands = _commands(files, tool, names)
@@ -382,6 +389,7 @@ def _stated_options(
     notes += more
     for part, stated in chosen:
         stated = {name: text for name, text in stated.items() if not _is_variable(name)}
+        stated = dict(_turned_off(name, text, names) for name, text in stated.items())
         stated |= _inline_options(stated, tool, names)
         if tool.file_overrides:
             stated = {name: text for name, text in stated.items() if name not in options}
@@ -392,12 +400,22 @@ def _stated_options(
     by_variable = {
         tool.variable_options[name]: text for name, text in files.variables.items() if name in tool.variable_options
     }
+    if prefix := tool.variable_prefix:
+        by_prefix = ((name, text) for name, text in files.variables.items() if name.startswith(prefix))
+        by_variable |= {option_name(name.removeprefix(prefix).lower(), tool): text for name, text in by_prefix}
     options = {name: text for name, text in by_variable.items() if name not in options} | options
     if len(options) > _MOST_OPTIONS:
         allowed = f"at most {_MOST_OPTIONS}"
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
     open_names = {name for name, text in options.items() if text.lower() == "auto"} if tool.auto_is_open else set()
     return _without_nothing(options, tool, files, notes), places, notes, frozenset(open_names)
+
+
+def _turned_off(name: str, text: str, names: frozenset[str]) -> tuple[str, str]:
+    """Return (option, text) of a dotted switch ``--table.no_key`` as one that is off; others as they are."""
+    head, dot, key = name.rpartition(".")
+    option = f"{head}{dot}{key[3:].replace('-', '_')}"
+    return (option, "false") if dot and key.startswith(("no_", "no-")) and option in names else (name, text)
 
 
 #: Program that builds engines of TensorRT-LLM's first backend.
@@ -412,7 +430,8 @@ def _inline_options(stated: Mapping[str, str], tool: Tool, names: frozenset[str]
         if not text.lstrip().startswith("{"):
             continue
         try:
-            options |= dict(_table_options(json.loads(text), tool, names, "", itertools.count()))
+            path = "" if tool.study == "serving" else name.lstrip("-")
+            options |= dict(_table_options(json.loads(text), tool, names, path, itertools.count()))
         except (ValueError, RecursionError) as error:
             raise InputError(name, str(error)[:80], "JSON of options", "correct the text") from None
     return options
@@ -794,8 +813,24 @@ def _model(
         if text.lower() in tool.models:  # "" for a model that the catalogue lacks
             return text, tool.models[text.lower()] or None
         if slug := recognition.model_of(text):
-            return text, slug
+            return text, _generation(
+                slug, [stated.get(name) or stated.get(name.lstrip("-"), "") for name in tool.model_hints]
+            )
     return (named[0] if named and named[0] not in texts else ""), None
+
+
+def _generation(slug: str, hints: Sequence[str]) -> str:
+    """Return the model of the same shape that a path to its tokenizer or checkpoint names, else the model itself."""
+    entry = catalog.entry("workload", slug)
+    for other in filter(None, map(recognition.model_of, hints)):
+        shape = catalog.entry("workload", other)
+        if all(shape.value(name) == entry.value(name) for name in _SHAPE):
+            return other
+    return slug
+
+
+#: Fields by which two models are generations of one shape.
+_SHAPE = ("n_layers", "hidden", "ffn_hidden", "n_heads", "n_kv_heads", "vocab")
 
 
 def _joined(entry: str | Sequence[str], stated: Mapping[str, str]) -> str:

@@ -224,6 +224,9 @@ _COMPONENT = re.compile(r"(?:[a-z]\w*\.){2,}(?:q?lora_|q?dora_)?([a-z]\w*)")
 
 def _spellings(name: str) -> Iterator[str]:
     """Yield spellings of a name without its noise, with the point that recipes leave out of a generation."""
+    joined = re.sub(r"(?i)\b(llama|qwen|glm|phi|gemma)[-_]?(\d)[-_](\d)(?=[-_])", r"\1-\2.\3", name)
+    if joined != name:
+        yield from _spellings(joined)
     words = [word for word in re.split(r"[-_ ]+", name) if word]
     significant = [word for word in words if not _NOISE.fullmatch(word) or re.fullmatch(r"\d+x\d+", word)]
     for kept in (significant, [w for w in words if not _NOISE.fullmatch(w) or re.fullmatch(r"[a-z]\d+b?|\d+", w)]):

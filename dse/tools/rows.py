@@ -101,7 +101,8 @@ def defaults_of(
         version: that runs; "" for that of the table.
         chip: accelerator of the catalogue; "" if unknown.
         stated: option → text of what is said; a row of ``options`` counts where all of its patterns match, and none
-            of those ``without``.
+            of those ``without``. A row that ``replaces`` has no other defaults: a configuration that is not there
+            has its own.
 
     >>> from dse.tools import tool_of
     >>> defaults_of(tool_of("vllm"), "0.33", "b200-sxm-180gb")["--gpu-memory-utilization"]
@@ -119,7 +120,7 @@ def defaults_of(
         is_of_options = all(matches[name] == (name in row["options"]) for name in matches)
         is_of_chip = "chips" not in row or any(fnmatch.fnmatchcase(chip, pattern) for pattern in row["chips"])
         if is_of_version and is_of_options and is_of_chip:
-            defaults |= row["values"]
+            defaults = {**({} if row.get("replaces") else defaults), **row["values"]}
     return defaults
 
 

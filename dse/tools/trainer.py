@@ -34,6 +34,7 @@ _COPIES, _ZERO, _OVERLAP = "mapping.dp_replicate", "mapping.zero_stage", "mappin
 _DEVICE_BATCH, _STEPS, _TOTAL = "per_device_train_batch_size", "gradient_accumulation_steps", "total_train_batch_size"
 _TP, _CP, _SP = (f"parallelism_config_{name}_size" for name in ("tp", "cp", "sp"))
 _DEEPSPEED_MICRO, _DEEPSPEED_SP = "train_micro_batch_size_per_gpu", "sequence_parallel_size"
+_DEEPSPEED_BATCH = "train_batch_size"
 
 
 def _batch(leaf: Lookup) -> Pairs:
@@ -55,7 +56,8 @@ def _read_batch(options: Mapping[str, str]) -> dict[str, float]:
     replicas = shard * option_degree(options, _REPLICATE) if shard and shard >= 1.0 else None
     replicas = devices / ranks if devices and devices % ranks == 0.0 else replicas
     micro = by_deepspeed or micro
-    sizes = deepspeed.batch_triple(total, micro, None if total else steps, replicas)
+    whole = option_number(options, _DEEPSPEED_BATCH)  # of DeepSpeed: it has to agree
+    sizes = deepspeed.batch_triple(whole or total, micro, steps if whole or not total else None, replicas)
     if sizes[0] is None and replicas is None:
         return {} if micro is None else {_MICRO: micro}
     values = zip((_BATCH, _MICRO, _DP), sizes, strict=True)
