@@ -239,6 +239,21 @@ _TIERS = tuple(
     for name in ("gradient_depth", "gradient_copy_bytes", "pinned", "storage_optimizer", "storage_weights")
 )
 
+#: Leaves of messages and of the update on the host, which a configuration of DeepSpeed alone states.
+_MESSAGES = (
+    "mapping.sharding.gathered_bytes",
+    "mapping.sharding.scattered_bytes",
+    "mapping.tiers.pipeline_read",
+    "mapping.tiers.pipeline_write",
+    "mapping.tiers.sub_group_size",
+)
+
+
+def _read_messages(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → value of leaves that a configuration of DeepSpeed states by itself."""
+    rules = [rule for rule in deepspeed.DEEPSPEED.rules if rule.paths[0] in _MESSAGES]
+    return {path: value for rule in rules for path, value in rule.read(options).items()}
+
 
 def _deepspeed_offload(options: Mapping[str, str]) -> dict[str, str]:
     """Return DeepSpeed's options of offload, those of Accelerate and of the names of configurations included."""
@@ -263,7 +278,7 @@ def _read_offload(options: Mapping[str, str]) -> dict[str, float]:
     offload = _deepspeed_offload(options)
     is_word = "offload" in options.get(_FSDP, "").lower().split()
     if runs_deepspeed(options):
-        return deepspeed.read_offload(offload) | deepspeed.read_update(offload)
+        return deepspeed.read_offload(offload) | deepspeed.read_update(offload) | _read_messages(options)
     if strategy and (is_on or is_word):
         return dict.fromkeys(_OFFLOADED, 1.0)
     return dict.fromkeys(_OFFLOADED[:2], 0.0)
@@ -272,6 +287,9 @@ def _read_offload(options: Mapping[str, str]) -> dict[str, float]:
 def _offload(leaf: Lookup) -> Pairs | None:
     """Return the offload of the whole state of FSDP as an option; None for parts of it."""
     shares = [leaf(path) or 0.0 for path in _OFFLOADED]
+    gathered, *others = (leaf(path) or 0.0 for path in _MESSAGES[:-1])
+    if gathered not in (0.0, 2.0) or any(others):
+        return None
     if shares[:2] == [0.0, 0.0]:
         return []
     return [(_FSDP_OFFLOAD, "true")] if shares == [1.0] * len(shares) and (leaf(_ZERO) or 0.0) >= 2.0 else None
@@ -391,7 +409,7 @@ RULES = {
     "length": CompositeOption(("workload.seq_len",), _length, _read_length),
     "shards": CompositeOption((_ZERO, _COPIES), _shards, _read_shards),
     "overlap": CompositeOption((_OVERLAP,), _overlap, _read_overlap, writes_default=True),
-    "offload": CompositeOption((*_OFFLOADED, *_TIERS), _offload, _read_offload),
+    "offload": CompositeOption((*_OFFLOADED, *_TIERS, *_MESSAGES), _offload, _read_offload),
     "recompute": CompositeOption(
         ("mapping.recompute", "mapping.recompute_share", _ACTIVATIONS, _ON_STORAGE), _recompute, _read_recompute
     ),
