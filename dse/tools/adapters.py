@@ -103,13 +103,13 @@ def _modules(options: _Options) -> set[str] | None:
 
 def _read(options: _Options) -> dict[str, float]:
     """Return path → rank, products and bytes of frozen weights of adapters that options state, empty without them."""
+    rank = next(filter(None, (option_number(options, name) for name in _RANKS)), None)
+    values = {_RANK: rank or (_SCRIPT_RANK if _WHOLE in options else _PEFT_RANK), _FROZEN: _frozen_bytes(options)}
+    modules = _modules(options)
     if not _has_adapters(options):
         return {}
-    rank = next(filter(None, (option_number(options, name) for name in _RANKS)), None)
-    values = {_RANK: rank or (_SCRIPT_RANK if _WHOLE in options else _PEFT_RANK)}
-    modules = _modules(options)
     flags = {path: float(modules is None or bool(modules & set(names))) for path, names in _PRODUCTS.items()}
-    return values | (flags if any(flags.values()) else {}) | {_FROZEN: _frozen_bytes(options)}
+    return values | (flags if any(flags.values()) else {})
 
 
 def _write(leaf: Lookup) -> Pairs | None:

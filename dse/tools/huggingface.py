@@ -51,7 +51,8 @@ def _optimiser_remark(options: Mapping[str, str]) -> str:
 def _file_remark(options: Mapping[str, str]) -> str:
     """Return the remark that a configuration is not among the files, "" where its values are or none is named."""
     names = [options[name] for name in FILES if not names_nothing(options.get(name, ""))]
-    if not names or deepspeed.STAGE in options or "zero_stage" in options or "fsdp_version" in options:
+    seen = (deepspeed.STAGE, "zero_stage", "fsdp_version", "fsdp_sharding_strategy")
+    if not names or any(name in options for name in seen):
         return ""
     stage = named_stage(options)
     what = f"ZeRO {stage:g} is read from its name" if stage is not None else "what it says is unknown"

@@ -357,6 +357,12 @@ def _optimiser_remark(options: Mapping[str, str]) -> str:
     return "" if name.lower() in ("adam", "adamw") else f"--optimizer.name {name} is not modelled: Adam counts"
 
 
+def _configuration_remark(options: Mapping[str, str]) -> str:
+    """Return that what a configuration in Python of the repository states is unknown, "" without one."""
+    name = options.get("--config", "")
+    return f"what --config {name} sets besides is unknown: defaults of {TORCHTITAN.name} count" if name else ""
+
+
 #: Names with dashes, which its command line takes too → those with underscores.
 _DASHED_NAMES = {
     f"--{name[2:].replace('_', '-')}": name
@@ -382,5 +388,12 @@ TORCHTITAN = read_tool(
     },
     aliases={**_DASHED_NAMES, **table("torchtitan")["aliases"]},
     effects=_EFFECTS,
-    remarks=(_schedule_remark, _budget_remark, _compile_remark, _experts_remark, _optimiser_remark),
+    remarks=(
+        _schedule_remark,
+        _budget_remark,
+        _compile_remark,
+        _experts_remark,
+        _optimiser_remark,
+        _configuration_remark,
+    ),
 )
