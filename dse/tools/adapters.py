@@ -21,15 +21,18 @@ _FEED_FORWARD = "workload.adapters.feed_forward"
 #: Leaf → names of the products that it is of, in checkpoints of several families.
 _PRODUCTS = {
     "workload.adapters.qkv": (
-        "q_proj k_proj v_proj qkv_proj query_key_value c_attn Wqkv W_pack in_proj q_a_proj q_b_proj kv_a_proj_with_mqa"
-        " kv_b_proj wq wk wv linear_qkv query key value self_attention.query_key_value attn.c_attn"
-    ).split(),
-    "workload.adapters.projection": "o_proj out_proj output_proj dense wo linear_proj attn.c_proj c_proj".split(),
+        "q_proj", "k_proj", "v_proj", "qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack", "in_proj", "q_a_proj",
+        "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "wq", "wk", "wv", "linear_qkv", "query", "key", "value",
+        "self_attention.query_key_value", "attn.c_attn",
+    ),
+    "workload.adapters.projection": (
+        "o_proj", "out_proj", "output_proj", "dense", "wo", "linear_proj", "attn.c_proj", "c_proj",
+    ),
     _FEED_FORWARD: (
-        "gate_proj up_proj down_proj gate_up_proj fc1 fc2 w1 w2 w3 c_fc c_proj mlp.c_proj fc_in fc_out dense_h_to_4h"
-        " dense_4h_to_h linear_fc1 linear_fc2 up_gate_proj"
-    ).split(),
-}
+        "gate_proj", "up_proj", "down_proj", "gate_up_proj", "fc1", "fc2", "w1", "w2", "w3", "c_fc", "c_proj",
+        "mlp.c_proj", "fc_in", "fc_out", "dense_h_to_4h", "dense_4h_to_h", "linear_fc1", "linear_fc2", "up_gate_proj",
+    ),
+}  # fmt: skip
 
 #: Options that say which weights train, and switches of adapters.
 _KINDS = ("adapter", "finetuning_type", "train_type")

@@ -337,7 +337,7 @@ def _dense_remark(options: Mapping[str, str]) -> str:
     factor, experts = option_number(options, _FACTOR) or -1.0, option_number(options, N_EXPERTS) or 0.0
     if not experts or _SPARSE not in options or option_on(options, _SPARSE) or factor > 0.0:
         return ""
-    return f"{_SPARSE} is off and {_FACTOR} is not stated: all experts compute all tokens, which is not modelled: more time"
+    return f"{_SPARSE} is off and {_FACTOR} is not stated: all experts compute all tokens, not modelled: more time"
 
 
 # --- shape ------------------------------------------------------------------------------------------------
