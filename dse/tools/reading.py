@@ -279,7 +279,7 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
     scores = recognition.scores(files, names)
     order = sorted((name for name in scores if name in tools), key=lambda name: -scores[name])
     foreign = recognition.foreign_framework(files)
-    runs = not other or recognition.states_options(files, names.get(order[0], frozenset()) if order else frozenset())
+    runs = not other or recognition.states_options(files, _own_options(tools[order[0]]) if order else frozenset())
     if order and scores[order[0]] >= _LEAST_SCORE and not foreign and runs:
         return tools[recognition.framework_of(files, order[0])]
     scripts = ", ".join(dict.fromkeys(called_scripts(files)))
@@ -292,6 +292,12 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
         f"a file of {', '.join(tools)}",
         f"give {scripts} too, which states the options" if scripts else "name the tool: --for NAME",
     )
+
+
+def _own_options(tool: Tool) -> frozenset[str]:
+    """Return the options of a tool's rules, without those that launchers of other programs have too."""
+    shared = {*tool.effects, *tool.chip_options, *itertools.chain(*tool.device_options.values())}
+    return option_names(tool) - shared - recognition.launcher_options()
 
 
 #: Signs below which a tool is not recognised.
@@ -381,6 +387,7 @@ def _stated_options(
     for part in files.parts:
         if part.table is not None and not _is_manifest(part.table, tool):
             stated = dict(_table_options(part.table, tool, names, "", itertools.count()))
+            stated = {name: text for name, text in stated.items() if text.lower() != "auto" or name not in options}
             options |= stated
             places |= dict.fromkeys(stated, part.file)
     commands = _commands(files, tool, names)
@@ -398,6 +405,7 @@ def _stated_options(
         stated = {name: text for name, text in stated.items() if not _is_variable(name)}
         calls = function_options(stated, tool)
         stated |= {name: text for name, text in calls.items() if name not in stated or name in tool.model_options}
+        stated = dict(_turned_off(name, text, names) for name, text in stated.items())
         stated |= _inline_options(stated, tool, names)
         if tool.file_overrides:
             stated = {name: text for name, text in stated.items() if name not in options}
@@ -412,6 +420,9 @@ def _stated_options(
     by_variable = call.options | {
         tool.variable_options[name]: text for name, text in files.variables.items() if name in tool.variable_options
     }
+    if prefix := tool.variable_prefix:
+        by_prefix = ((name, text) for name, text in files.variables.items() if name.startswith(prefix))
+        by_variable |= {option_name(name.removeprefix(prefix).lower(), tool): text for name, text in by_prefix}
     options = {name: text for name, text in by_variable.items() if name not in options} | options
     if len(options) > _MOST_OPTIONS:
         allowed = f"at most {_MOST_OPTIONS}"
@@ -427,6 +438,13 @@ def _engine_count(parts: Sequence[Source]) -> int:
     return sum(copies.values()) if "" not in copies else max(copies.values(), default=1)
 
 
+def _turned_off(name: str, text: str, names: frozenset[str]) -> tuple[str, str]:
+    """Return (option, text) of a dotted switch ``--table.no_key`` as one that is off; others as they are."""
+    head, dot, key = name.rpartition(".")
+    option = f"{head}{dot}{key[3:].replace('-', '_')}"
+    return (option, "false") if dot and key.startswith(("no_", "no-")) and option in names else (name, text)
+
+
 #: Program that builds engines of TensorRT-LLM's first backend.
 _BUILD = "trtllm-build"
 
@@ -439,7 +457,8 @@ def _inline_options(stated: Mapping[str, str], tool: Tool, names: frozenset[str]
         if not text.lstrip().startswith("{"):
             continue
         try:
-            options |= dict(_table_options(json.loads(text), tool, names, "", itertools.count()))
+            path = "" if tool.study == "serving" else name.lstrip("-")
+            options |= dict(_table_options(json.loads(text), tool, names, path, itertools.count()))
         except (ValueError, RecursionError) as error:
             raise InputError(name, str(error)[:80], "JSON of options", "correct the text") from None
     return options
@@ -626,7 +645,7 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
         shown = ", ".join(f"{name} {options[name]}" for name in relevant[:4])
         notes.append(f"left open by the file: {shown}")
     rows = {rule.option: rule for rule in tool.rules if isinstance(rule, NumberOption)}
-    read_names = set[str]().union(*_cached_names(tool).values())
+    read_names = _rules_by_name(tool).keys()
     open_names = {name: text for name, text in open_names.items() if name in read_names | models}  # others are named
     return {
         name: text
@@ -869,7 +888,9 @@ def _model(
         if text.lower() in tool.models:  # "" for a model that the catalogue lacks
             return text, tool.models[text.lower()] or None
         if slug := recognition.model_of(text):
-            return text, slug
+            return text, _generation(
+                slug, [stated.get(name) or stated.get(name.lstrip("-"), "") for name in tool.model_hints]
+            )
     for text in configurations(files) if not named or named[0] in texts else ():
         if slug := recognition.model_of(text):
             return text, slug
@@ -878,6 +899,20 @@ def _model(
         fix = "give a decoder, or its shape: -w NAME, or its config.json too"
         raise InputError(", ".join(texts), f"{name}, {kind}", "a model that decodes text", fix)
     return name, None
+
+
+def _generation(slug: str, hints: Sequence[str]) -> str:
+    """Return the model of the same shape that a path to its tokenizer or checkpoint names, else the model itself."""
+    entry = catalog.entry("workload", slug)
+    for other in filter(None, map(recognition.model_of, hints)):
+        shape = catalog.entry("workload", other)
+        if all(shape.value(name) == entry.value(name) for name in _SHAPE):
+            return other
+    return slug
+
+
+#: Fields by which two models are generations of one shape.
+_SHAPE = ("n_layers", "hidden", "ffn_hidden", "n_heads", "n_kv_heads", "vocab")
 
 
 def _joined(entry: str | Sequence[str], stated: Mapping[str, str]) -> str:
@@ -1002,7 +1037,7 @@ def _pseudo_options(chip: NamedChip | None, devices: DeviceCount, slug: str | No
 
 
 #: Leaves of a workload that are a recipe's, not of the model's shape.
-_RECIPE = ("workload.seq_len", "workload.global_batch", "workload.requests.")
+_RECIPE = ("workload.seq_len", "workload.global_batch", "workload.requests.", "workload.adapters.")
 
 
 def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> dict[str, float]:

@@ -200,7 +200,7 @@ _NOISE = re.compile(
     r"(instruct|chat|base|it|hf|thinking|reasoning|pretrain\w*|pretraining|finetun\w*|sft|dpo|grpo|lora|qlora|full|cpt"
     r"|config|conf|recipe|recipes|proxy|bf16|fp16|fp8|nvfp4|fp4|mxfp4|int4|int8|awq|gptq|w4a16|w8a8|w4a8|kv|dynamic"
     r"|quantized|preview|release|train|training|run|job|launch|serve|server|deploy|deployment|disagg|agg|example"
-    r"|benchmark|perf|test|script|mcore|megatron|moe|dense|tuned|single|multi|node|nodes|slurm|sbatch|srun|vllm|sglang"
+    r"|dropped|dropless|optimized|dcn|synthetic|megablox|benchmark|perf|test|script|mcore|megatron|moe|dense|tuned|single|multi|node|nodes|slurm|sbatch|srun|vllm|sglang"
     r"|trtllm|dynamo|nemo|torchtitan|maxtext|primus|deepspeed|fsdp|zero\d?|v0|v\d+\.\d+|(tp|pp|dp|ep|cp|bs|gbs|mbs)\d+"
     r"|\d+(gpus?|nodes?|n|g|k|gb)|x?\d+x?|[a-z]?h?\d{2,3}x?|(0\d|1[0-2])[0-3]\d|2\d(0\d|1[0-2])|a100|h100|h200|b200"
     r"|gb200|gb300|b300|mi\d+x?|v5p|v6e|v5e|v4|pile|c4|alpaca|meta|the|sh|py|yaml|yml|toml|json|txt)",
@@ -226,6 +226,8 @@ def model_of(text: str) -> str | None:
         name = match[1]
     for short, full in _signs()["short_names"].items():
         name = re.sub(rf"(?i)(?<![a-z0-9]){short}(?![a-z0-9])", full, name)
+    if slug := _signs()["models"].get(name.lower()):
+        return str(slug)
     for spelling in (text, name, *_spellings(name)):
         if any(c.isalpha() for c in spelling) and (slug := catalog.find("workload", spelling)):
             return slug
@@ -238,6 +240,9 @@ _COMPONENT = re.compile(r"(?:[a-z]\w*\.){2,}(?:q?lora_|q?dora_)?([a-z]\w*)")
 
 def _spellings(name: str) -> Iterator[str]:
     """Yield spellings of a name without its noise, with the point that recipes leave out of a generation."""
+    joined = re.sub(r"(?i)\b(llama|qwen|glm|phi|gemma)[-_]?(\d)[-_](\d)(?=[-_])", r"\1-\2.\3", name)
+    if joined != name:
+        yield from _spellings(joined)
     words = [word for word in re.split(r"[-_ ]+", name) if word]
     significant = [word for word in words if not _NOISE.fullmatch(word) or re.fullmatch(r"\d+x\d+", word)]
     for kept in (significant, [w for w in words if not _NOISE.fullmatch(w) or re.fullmatch(r"[a-z]\d+b?|\d+", w)]):

@@ -378,15 +378,14 @@ def test_a_configuration_of_torchtune_that_is_not_there_has_no_prediction():
 
 
 @pytest.mark.parametrize("text", [
-    AXOLOTL + "adapter: qlora\nload_in_4bit: true\nlora_r: 16\n",
-    LLAMA_FACTORY.replace("full", "lora") + "lora_rank: 8\n",
+    AXOLOTL + "adapter: llama-adapter\n",
+    LLAMA_FACTORY.replace("full", "freeze"),
     LLAMA_FACTORY + "quantization_bit: 4\n",
-    TORCHTUNE.replace("llama3_1_8b", "lora_llama3_1_8b"),
 ])  # fmt: skip
 def test_training_of_some_weights_has_no_prediction(text):
     reading = read_files({"run.yaml": text}, 8, system="h100-sxm-80gb")
-    assert any("training of all weights alone is modelled" in limit for limit in reading.limits)
-    assert any("training of all weights alone is modelled" in text for text in reading.missing)
+    assert any("training of all weights and of low-rank adapters is modelled" in limit for limit in reading.limits)
+    assert any("is modelled, not" in text for text in reading.missing)
 
 
 def test_training_of_all_weights_lacks_nothing():
