@@ -8,8 +8,8 @@ import time
 import pytest
 
 from docs.make.read import key_of
-from tests.corpus import FOLDER, cases, score
-from tests.corpus.answers import answer, value_of
+from benchmarks.recipes import FOLDER, cases, score
+from benchmarks.recipes.answers import answer, value_of
 
 CASES = cases()
 

@@ -12,7 +12,7 @@ import pytest
 from dse.capabilities.recipes import read_recipe
 from dse.errors import InputError
 from tests.conftest import full_size
-from tests.corpus import cases
+from benchmarks.recipes import cases
 
 #: Seconds and bytes that no file may take.
 LONGEST, LARGEST = 2.0, 300e6

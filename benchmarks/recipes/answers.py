@@ -13,7 +13,7 @@ from dse.errors import InputError
 from dse.types import Design, Precision, choice_name
 from dse.views.explanation import infeasibility_reasons
 from dse.views.sections import reason_lines
-from tests.corpus import Answer
+from benchmarks.recipes import Answer
 
 #: Values of leaves of which a design without a record has none.
 _ABSENT = {"ep": 1.0, "etp": 1.0, "redundant_experts": 0.0}
