@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from benchmarks.recipes import Answer
 from dse.capabilities.recipes import RecipeDesign, parameter_counts, read_recipe
 from dse.designs import accelerator_of, leaf, leaf_path, leaf_value, leaves_of, short_name
 from dse.errors import InputError
 from dse.types import Design, Precision, choice_name
 from dse.views.explanation import infeasibility_reasons
 from dse.views.sections import reason_lines
-from benchmarks.recipes import Answer
 
 #: Values of leaves of which a design without a record has none.
 _ABSENT = {"ep": 1.0, "etp": 1.0, "redundant_experts": 0.0}

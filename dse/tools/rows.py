@@ -102,8 +102,8 @@ def defaults_of(
         version: that runs; "" for that of the table.
         chip: accelerator of the catalogue; "" if unknown.
         stated: option → text of what is said; a row of ``options`` counts where all of its patterns match, and none
-            of those ``without``, and the first that is there of each entry of ``over`` exceeds its number. A row that ``replaces``
-            has no other defaults: a configuration that is not there has its own.
+            of those ``without``, and the first that is there of each entry of ``over`` exceeds its number. A row that
+            ``replaces`` has no other defaults: a configuration that is not there has its own.
 
     >>> from dse.tools import tool_of
     >>> defaults_of(tool_of("vllm"), "0.33", "b200-sxm-180gb")["--gpu-memory-utilization"]
