@@ -27,7 +27,7 @@ from dse.equations import ScalarFunction
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.tools import files, measuring, reading
 from dse.tools.deepspeed import DEEPSPEED
-from dse.tools.huggingface import ACCELERATE, AXOLOTL, LLAMA_FACTORY, TRANSFORMERS, TRL
+from dse.tools.huggingface import ACCELERATE, AXOLOTL, LLAMA_FACTORY, TORCHTUNE, TRANSFORMERS, TRL
 from dse.tools.maxtext import MAXTEXT
 from dse.tools.measuring import benchmark_lines, router
 from dse.tools.megatron import MEGATRON_LM
@@ -74,6 +74,7 @@ TOOLS = {
         ACCELERATE,
         AXOLOTL,
         LLAMA_FACTORY,
+        TORCHTUNE,
         VLLM,
         SGLANG,
         TENSORRT_LLM,

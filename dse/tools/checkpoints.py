@@ -19,14 +19,18 @@ _LEAVES = {
 }
 
 
-def option_format(text: str) -> str:
+def option_format(text: str, table_name: str = "options") -> str:
     """Return the format that a quantisation option states, "" for one that leaves it to the checkpoint.
+
+    Args:
+        text: of the option.
+        table_name: ``options``, or ``fallbacks`` for those whose checkpoint does not say its format.
 
     >>> option_format("awq_marlin"), option_format("compressed-tensors")
     ('w4a16', '')
     """
     name = text.strip().lower()
-    formats: dict[str, str] = table("checkpoints")["options"]
+    formats: dict[str, str] = table("checkpoints")[table_name]
     return formats.get(name) or formats.get(name.partition("-")[0], "")
 
 

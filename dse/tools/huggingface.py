@@ -1,4 +1,4 @@
-"""The Trainer of Transformers, and what is built on it: TRL, Accelerate, axolotl, LLaMA-Factory.
+"""The Trainer of Transformers, and what is built on it: TRL, Accelerate, axolotl, LLaMA-Factory, torchtune.
 
 Rules are those of :mod:`dse.tools.trainer`; other tools have the same ones by their own names (``sections`` of their
 tables).
@@ -26,6 +26,7 @@ def _adapter_limit(options: Mapping[str, str]) -> str:
     quantized = any(option_on(options, name) for name in ("load_in_4bit", "load_in_8bit"))
     quantized |= not names_nothing(options.get("quantization_bit", ""))
     uses = option_on(options, "use_peft") or option_on(options, "use_lora") or option_on(options, "lora_enable")
+    uses |= "lora_" in options.get("model._component_", "")
     if kind.lower() not in _ADAPTERS and not quantized and not uses:
         return ""
     name = kind if kind.lower() in _ADAPTERS else "weights of 4 or 8 bits" if quantized else "lora"
@@ -54,7 +55,12 @@ def _reference_remark(options: Mapping[str, str]) -> str:
 def _optimiser_remark(options: Mapping[str, str]) -> str:
     """Return the remark that an optimiser is not modelled, "" for Adam."""
     name = options.get(OPTIMISER, "adamw")
-    return "" if name.lower().replace("paged_", "").startswith("adamw") else f"{OPTIMISER} {name}: Adam counts"
+    kind = name.lower().rpartition(".")[2]
+    return (
+        ""
+        if kind.replace("paged_", "").replace("paged", "").startswith("adamw")
+        else f"{OPTIMISER} {name}: Adam counts"
+    )
 
 
 def _file_remark(options: Mapping[str, str]) -> str:
@@ -159,4 +165,5 @@ def _of_tool(remark: Remark, sections: Mapping[str, str]) -> Remark:
 
 
 TRANSFORMERS = _trainer("transformers", RULES)
-TRL, ACCELERATE, AXOLOTL, LLAMA_FACTORY = map(_trainer, ("trl", "accelerate", "axolotl", "llama-factory"))
+TRL, ACCELERATE, AXOLOTL = map(_trainer, ("trl", "accelerate", "axolotl"))
+LLAMA_FACTORY, TORCHTUNE = map(_trainer, ("llama-factory", "torchtune"))

@@ -54,7 +54,8 @@ def engine_processes(documents: Sequence[Table]) -> list[EngineProcess]:
 
 def clients(documents: Sequence[Table]) -> list[EngineProcess]:
     """Return the containers of documents that send requests to an engine."""
-    return [worker for worker in _candidates(documents, itertools.count()) if is_client(worker.words)]
+    candidates = _candidates(documents, itertools.count())
+    return [worker for worker in candidates if is_client(worker.words) and not _is_engine(worker)]
 
 
 def _candidates(documents: Sequence[Table], steps: Iterator[int]) -> Iterator[EngineProcess]:
@@ -91,6 +92,9 @@ _OTHER = re.compile(
 )
 
 
+#: Words that start an engine, whatever else a script does.
+_START = re.compile(r"vllm serve\b|api_server|launch_server|trtllm-serve|dynamo\.(vllm|sglang|trtllm)\b")
+
 #: Words of programs and images of engines, and keys of tables of their options.
 _ENGINE = re.compile(r"vllm|sglang|trtllm|tensorrt[-_]llm|huggingfaceserver")
 _ENGINE_KEY = re.compile(
@@ -101,6 +105,8 @@ _ENGINE_KEY = re.compile(
 def _is_engine(worker: EngineProcess) -> bool:
     """True for a container or a table of an engine, not of a frontend, a router, a client or a trainer."""
     text = " ".join((*worker.words, *(content for _, content in worker.files)))
+    if _START.search(text):
+        return True
     if _OTHER.search(" ".join(worker.words)):
         return False
     return bool(_ENGINE.search(f"{text} {worker.image}")) or any(

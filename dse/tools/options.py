@@ -350,6 +350,8 @@ class Tool:
     reads_only: bool = False  #: whether its options are read, and no line is written
     none_options: tuple[str, ...] = ()  #: options with a value ``none`` that is not their default
     auto_is_open: bool = False  #: whether ``auto`` is filled in by the program that calls it, not by its default
+    required: tuple[str, ...] = ()  #: options without which it does not start
+    conflicts: tuple[Mapping[str, Any], ...] = ()  #: ``options`` that are on, with ``leaves`` by condition, and ``why``
     stack_tool: str = ""  #: tool of dse's stacks whose figures its runs have, by default its own name
 
 

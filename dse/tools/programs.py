@@ -82,10 +82,10 @@ def _call(package: str, node: ast.Call, constants: Mapping[str, Any]) -> EngineC
             keywords[keyword.arg] = value
         elif keyword.arg is None and isinstance(value, dict):
             keywords |= value
-    if node.args and isinstance(model := _value(node.args[0], constants), str):
-        words.append(model)
+    model = _value(node.args[0], constants) if node.args else None
     if package == "tensorrt_llm":
-        return EngineCall(tuple(words), keywords)
+        return EngineCall(tuple(words), keywords | ({"model": model} if isinstance(model, str) else {}))
+    words += [model] if isinstance(model, str) else []
     return EngineCall((*words, *keyword_options(keywords)), {})
 
 

@@ -41,9 +41,10 @@ from dse.tools.options import (
     OptionRule,
     SwitchOption,
     Tool,
+    is_on,
 )
 from dse.tools.recognition import DeviceCount, NamedChip
-from dse.tools.rows import defaults_of, option_name, options_of
+from dse.tools.rows import defaults_of, holds, option_name, options_of
 from dse.tools.sources import ENVIRONMENTS, Source, Sources, sources
 
 #: What an option of a file is.
@@ -266,12 +267,15 @@ _NO_OPTION = "check the files and --for: docs/launch.md lists the options of eac
 
 def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
     """Return the tool of files; InputError, with what was seen and what it resembles, where none is recognised."""
+    files, other = recognition.without_other_programs(files)
     names = {name: option_names(entry) for name, entry in tools.items()}
     scores = recognition.scores(files, names)
     order = sorted((name for name in scores if name in tools), key=lambda name: -scores[name])
-    if order and scores[order[0]] >= _LEAST_SCORE:
+    foreign = recognition.foreign_framework(files)
+    runs = not other or recognition.states_options(files, names.get(order[0], frozenset()) if order else frozenset())
+    if order and scores[order[0]] >= _LEAST_SCORE and not foreign and runs:
         return tools[recognition.framework_of(files, order[0])]
-    strange = recognition.strange_programs(files)
+    strange = [*filter(None, [foreign, other]), *recognition.strange_programs(files)]
     seen = [*strange, *_seen(files)]
     resembling = ", ".join(order[:3]) or "none"
     raise InputError(
@@ -367,12 +371,13 @@ def _stated_options(
     options, places, notes = dict[str, str](), dict[str, str](), list[str]()
     names = option_names(tool)
     for part in files.parts:
-        if part.table is not None:
+        if part.table is not None and not _is_manifest(part.table, tool):
             stated = dict(_table_options(part.table, tool, names, "", itertools.count()))
             options |= stated
             places |= dict.fromkeys(stated, part.file)
     commands = _commands(files, tool, names)
     single = recognition.launcher_options() | {name for name in tool.model_options if isinstance(name, str)}
+    single |= {name for some in tool.device_options.values() for name in some}
     by_command = [
         (part, options_of(_with_model(_from_program(part.words, tool), tool), tool, single)) for part in commands
     ]
@@ -426,6 +431,11 @@ def _inline_options(stated: Mapping[str, str], tool: Tool, names: frozenset[str]
     return options
 
 
+def _is_manifest(table: Mapping[str, Any], tool: Tool) -> bool:
+    """True for a manifest of Kubernetes around a trainer, whose commands and files are parts of their own."""
+    return tool.study == "training" and {"apiVersion", "kind"} <= table.keys()
+
+
 #: Maximum number of options of a recipe.
 _MOST_OPTIONS = 2000
 
@@ -445,8 +455,8 @@ def _commands(files: Sources, tool: Tool, names: frozenset[str]) -> list[Source]
         if any(recognition.matches_word(word, pattern) for word in part.words for pattern in patterns)
         and any(word.startswith("-") or "=" in word or word in _SERVES for word in part.words)
     ]
-    stating = [part for part in commands if any(_plain_name(word, tool) in names for word in part.words)]
-    return [part for part in commands if part in stating] if stating else running
+    stating = [part for part in commands if any(_plain_name(w, tool) in names for w in _with_model(part.words, tool))]
+    return stating or running
 
 
 #: Words of commands of engines behind which the model stands.
@@ -714,10 +724,10 @@ def _option_readings(
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
         if identity == "model" and text != model_text and name in tool.effects:  # a label beside the model
             identity = ""
-        # even if the leaf is what it would be; but a limit of requests alone says nothing of a leaf
-        reads = _is_understood(tool, name, text) and name not in tool.effects
-        moves = "" if paths or shares else identity or ("" if reads else effect_of(tool, name))
-        status = STATED if paths or shares or identity or reads else NOT_MODELLED if moves else UNKNOWN
+        reads = _is_understood(tool, name, text)  # even if the leaf is what it would be
+        moves = "" if paths or shares else identity or effect_of(tool, name)
+        is_stated = paths or shares or identity or (reads and not moves)
+        status = STATED if is_stated else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
     for name, text in defaults.items():
         if name in stated:
@@ -773,12 +783,13 @@ def _paths_without(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]
 def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
     """Return the paths of the leaves that an option decides: those that change with its text or without it.
 
-    Where there are none, those of its rules whose value its text is: other options say the same.
+    Where there are none, those for which it alone gives their value: other options say the same.
     """
     rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
     if name not in merged:  # a switch that is off
         return {path for rule in rules if not isinstance(rule, CompositeOption) for path in rule.paths}
     without = {other: text for other, text in merged.items() if other != name}
+    only = {other: text for other, text in merged.items() if other == name or other.startswith("@")}
     paths, same = set[str](), set[str]()
     for rule in rules:
         probes = (*_PROBES, *_TURNED.get(merged[name].lower(), ()))
@@ -786,7 +797,9 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
         for then in [then for then in (*thens, _quietly(rule, without)) if then is not None] or [{}]:
             paths |= {path for path in now if then.get(path) != now[path]}
             paths |= {path for path in then if path not in now and now}
-        same |= {path for path, value in now.items() if f"{value:g}" == merged[name].strip()}
+        nothing = _quietly(rule, {other: text for other, text in only.items() if other != name}) or {}
+        alone = _quietly(rule, only) or {}
+        same |= {path for path, value in now.items() if alone.get(path) == value and path not in nothing}
     return paths or same
 
 
@@ -1017,8 +1030,19 @@ def check(reading: Reading, where: str) -> None:
     if batch and micro and replicas and batch % (micro * replicas):
         got = f"a global batch of {batch:g}, micro-batches of {micro:g} on {replicas:g} data-parallel ranks"
         raise InputError(where, got, "a batch that is a multiple of both", "correct one of the batches")
-    if "mapping.dp" in values and devices.total and "workload.global_batch" in values:
-        recognition.check_devices(devices.total, degrees * dp, where)
+    if "mapping.dp" in values and devices.total and batch and devices.total != degrees * dp:
+        got = f"a global batch of {batch:g} of {dp:g} data-parallel ranks, on {devices.total} devices"
+        raise InputError(
+            where, got, f"{devices.total / degrees:g} data-parallel ranks", "correct the batch or a degree"
+        )
+    missing = [name for name in reading.tool.required if name not in reading.raw]
+    if missing and reading.fields[0]:
+        got, allowed = f"no {missing[0]}", f"what {reading.tool.name} needs to start: {missing[0]}"
+        raise InputError(where, got, allowed, "add the option")
+    for row in reading.tool.conflicts:
+        if all(is_on(reading.raw, name) for name in row["options"]) and holds(row.get("leaves", {}), values.get):
+            named = " and ".join((*row["options"], *map(short_name, row.get("leaves", ()))))
+            raise InputError(where, f"{named}: {row['why']}", "one of them", "leave the other out")
 
 
 def is_shape(path: str) -> bool:

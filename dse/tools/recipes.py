@@ -26,6 +26,7 @@ from dse.tools.options import (
     is_on,
     number,
     option_number,
+    unwritten,
 )
 from dse.tools.recipe_names import MegatronOptions, as_value, read_by_names, recipe_tool, renamed_rule, rule_of
 from dse.tools.rows import table
@@ -220,9 +221,18 @@ NEMO_RUN = recipe_tool(
     },
 )
 
+
+def _read_backend(options: _Options) -> dict[str, float]:
+    """Return nothing; ValueError for a policy that another backend trains, whose options are not read."""
+    if "policy.megatron_cfg.enabled" in options and not is_on(options, "policy.megatron_cfg.enabled"):
+        raise ValueError("policy.megatron_cfg is not enabled: DTensor trains the policy, whose options are not read")
+    return {}
+
+
 NEMO_RL = recipe_tool(
     "nemo-rl",
     {
+        "backend": CompositeOption(("mapping.tp",), unwritten, _read_backend),
         "shards": renamed_rule("nemo-rl", _SHARD_RULE),
         "precision": CompositeOption(("mapping.precision",), _rl_precision, _read_rl_precision),
     },

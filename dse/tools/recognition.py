@@ -80,6 +80,11 @@ def _sign_count(parts: Sequence[Source], signs: Mapping[str, Any]) -> float:
     return count
 
 
+def states_options(files: Sources, names: frozenset[str]) -> bool:
+    """True where files have tables, or commands with options of these names."""
+    return any(part.table is not None for part in files.parts) or _option_count(files.parts, names) > 0
+
+
 def _option_count(parts: Sequence[Source], names: frozenset[str]) -> int:
     """Return the number of words of commands that are options of a tool."""
     return sum(word.partition("=")[0] in names for part in parts for word in part.words if len(word) > 2)
@@ -139,6 +144,33 @@ def strange_programs(files: Sources) -> list[str]:
     return [name for name, patterns in programs if any(matches_word(word, p) for word in words for p in patterns)]
 
 
+def foreign_framework(files: Sources) -> str:
+    """Return the program that is not read whose classes a table of files names, "" for none."""
+    text = files.text.lower()
+    programs = (name for name in _signs()["foreign"] if re.search(_signs()["foreign"][name], text))
+    return next(programs, "") if not any(part.words for part in files.parts) else ""
+
+
+def without_other_programs(files: Sources) -> tuple[Sources, str]:
+    """Return files without commands that are no run of a decoder, and what these are; "" for none."""
+    meanings: list[str] = []
+    parts = []
+    for part in files.parts:
+        meaning = next(
+            (
+                meaning
+                for meaning, patterns in _signs()["no_runs"].items()
+                if any(matches_word(word, pattern) for word in part.words for pattern in patterns)
+            ),
+            "",
+        )
+        if meaning:
+            meanings.append(meaning)
+        else:
+            parts.append(part)
+    return files._replace(parts=parts), ", ".join(dict.fromkeys(meanings))
+
+
 def version_of(tool: str, text: str) -> str:
     """Return the version of a tool that a text states (an image, a requirement), "" for none.
 
@@ -180,10 +212,16 @@ def model_of(text: str) -> str | None:
     name = name.removesuffix(".yml").removesuffix(".py")
     for short, full in _signs()["short_names"].items():
         name = re.sub(rf"(?i)(?<![a-z0-9]){short}(?![a-z0-9])", full, name)
+    if match := _COMPONENT.fullmatch(name):
+        name = match[1]
     for spelling in (text, name, *_spellings(name)):
         if any(c.isalpha() for c in spelling) and (slug := catalog.find("workload", spelling)):
             return slug
     return None
+
+
+#: A function that makes a model, as in configurations of torchtune.
+_COMPONENT = re.compile(r"(?:[a-z]\w*\.){2,}(?:q?lora_|q?dora_)?([a-z]\w*)")
 
 
 def _spellings(name: str) -> Iterator[str]:
@@ -219,8 +257,8 @@ def _chips() -> list[tuple[re.Pattern[str], str, int]]:
 def chip_of(text: str) -> NamedChip | None:
     """Return the accelerator or system of the catalogue that a text names, None for none.
 
-    >>> chip_of("NVIDIA-H100-80GB-HBM3").name, chip_of("a3-ultragpu-8g").name
-    ('h100-sxm-80gb', 'h200-sxm-141gb')
+    >>> chip_of("NVIDIA-H100-80GB-HBM3").name, chip_of("a3-ultragpu-8g").name, chip_of("p5.48xlarge").name
+    ('h100-sxm-80gb', 'h200-sxm-141gb', 'h100-sxm-80gb')
     """
     plain = _plain(text)
     for pattern, name, _ in _chips():
@@ -231,7 +269,7 @@ def chip_of(text: str) -> NamedChip | None:
 
 def _plain(text: str) -> str:
     """Return a text in small letters, with a blank behind the count of ``8xH100``."""
-    return re.sub(r"(\d)x(?=[a-z])(?!x?large)", r"\1x ", text.lower())
+    return re.sub(r"(?<![\w.])(\d+)x(?=(?:a|h|b|l|v|mi|gb)\d)", r"\1x ", text.lower())
 
 
 def chips_in(text: str) -> dict[str, str]:

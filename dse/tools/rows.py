@@ -174,6 +174,11 @@ def _code(path: str, value: Any) -> float:
     return leaf_value(path, float(value) if re.fullmatch(r"-?[\d.]+", str(value)) else value)
 
 
+def holds(conditions: Mapping[str, Any], leaf: Lookup) -> bool:
+    """Return True where all conditions of a table hold for leaves, by path."""
+    return _condition(conditions)(leaf)
+
+
 def _condition(conditions: Mapping[str, Any]) -> Condition:
     """Return the function (leaves → truth) of conditions by path, all of which must hold."""
 

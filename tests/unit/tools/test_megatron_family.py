@@ -319,7 +319,7 @@ def test_options_of_the_parser_are_in_its_table():
     text = (
         "--lr --weight-decay --clip-grad --adam-beta1 --save --save-interval --load --ckpt-format --async-save --seed "
         "--init-method-std --log-interval --tensorboard-dir --wandb-project --train-iters --eval-iters --data-path "
-        "--split --tokenizer-type --tokenizer-model --mock-data --num-workers --distributed-backend --timing-log-level "
+        "--split --mock-data --num-workers --distributed-backend --timing-log-level "
         "--manual-gc --rotary-base --norm-epsilon --qk-layernorm --moe-aux-loss-coeff --moe-router-dtype "
         "--moe-router-load-balancing-type --disable-bias-linear --max-position-embeddings --use-mcore-models "
         "--exit-interval"
