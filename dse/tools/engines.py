@@ -238,9 +238,11 @@ def stated_format(options: Mapping[str, str], *names: str) -> dict[str, float]:
     """
     forms = [option_format(options.get(name, "")) for name in names]
     published = next(filter(None, [model_format(options.get(name, "")) for name in MODEL_OPTIONS]), "")
-    fallbacks = [option_format(options.get(name, ""), "fallbacks") for name in names]
-    form, chip = next(filter(None, [*forms, published, *fallbacks]), ""), options.get(CHIP, "")
-    if form == FP8_FORMATS[0] and published in FP8_FORMATS:  # an option that says 8 bits leaves the scales to the file
+    fallback = next(filter(None, [option_format(options.get(name, ""), "fallbacks") for name in names]), "")
+    form, chip = next(filter(None, forms), ""), options.get(CHIP, "")
+    if not form:
+        form = fallback if fallback and (not published or published in FP8_FORMATS) else published
+    elif form == FP8_FORMATS[0] and published in FP8_FORMATS:  # an option that says 8 bits leaves the scales to the file
         form = published
     return format_leaves(form, chip, _is_half(options, chip))
 

@@ -759,10 +759,10 @@ def _option_readings(
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
         if identity == "model" and text != model_text and name in tool.effects:  # a label beside the model
             identity = ""
-        # even if the leaf is what it would be; but a limit of requests alone says nothing of a leaf
-        reads = _is_understood(tool, name, text) and name not in tool.effects
+        reads = _is_understood(tool, name, text)  # even if the leaf is what it would be
         moves = "" if paths or shares else identity or effect_of(tool, name)
-        status = STATED if paths or shares or identity or (reads and not moves) else NOT_MODELLED if moves else UNKNOWN
+        is_stated = paths or shares or identity or (reads and not moves)
+        status = STATED if is_stated else NOT_MODELLED if moves else UNKNOWN
         readings.append(OptionReading(name, text, status, leaves, moves, places.get(name, "")))
     for name, text in defaults.items():
         if name in stated:
