@@ -166,7 +166,7 @@ def _option_sections(reading: RecipeReading) -> Iterator[Line | Table]:
     names = [option for option in by_status[STATED] if not option.leaves and option.moves == "launcher"]
     deciding = [option for option in by_status[STATED] if option not in names]
     yield Table("options", _COLUMNS, [*deciding, *moving, *by_status[UNKNOWN]], title="options")
-    defaults = ", ".join(filter(None, map(_leaf_texts, by_status[DEFAULT])))
+    defaults = ", ".join(dict.fromkeys(filter(None, map(_leaf_texts, by_status[DEFAULT]))))
     if defaults:
         yield Line(f"defaults of {reading.tool.name} {reading.version}: {defaults}")
     if silent:

@@ -73,6 +73,14 @@ def _file_remark(options: Mapping[str, str]) -> str:
     return f"{names[0]} is not among the files: {what}; give it too"
 
 
+def _recipe_limit(options: Mapping[str, str]) -> str:
+    """Return that a configuration of torchtune is not among the files, "" where it is or none is named."""
+    name = options.get("--config", "")
+    if not name or "model._component_" in options:
+        return ""
+    return f"give {name} too: what it says is unknown"
+
+
 # --- tools ------------------------------------------------------------------------------------------------
 
 
@@ -134,7 +142,9 @@ def _inherited(tool: str, row: Mapping[str, Sequence[str]]) -> list[OptionRule]:
     return [_renamed(tool, rules[path]) for path in row["inherit"]]
 
 
-def _trainer(name: str, code: Mapping[str, OptionRule] = types.MappingProxyType({})) -> Tool:
+def _trainer(
+    name: str, code: Mapping[str, OptionRule] = types.MappingProxyType({}), limits: Sequence[Remark] = (_adapter_limit,)
+) -> Tool:
     """Return the tool of a table, which reads names of options with dashes and without."""
     document, base = table(name), table("transformers")
     sections = document.get("sections", {})
@@ -155,7 +165,7 @@ def _trainer(name: str, code: Mapping[str, OptionRule] = types.MappingProxyType(
         aliases=aliases | dashed,
         effects={spelling: moves for text, moves in effects.items() for spelling in (text, f"--{text}")},
         remarks=tuple(_of_tool(remark, sections) for remark in remarks),
-        limits=(_adapter_limit,),
+        limits=tuple(limits),
     )
 
 
@@ -166,4 +176,4 @@ def _of_tool(remark: Remark, sections: Mapping[str, str]) -> Remark:
 
 TRANSFORMERS = _trainer("transformers", RULES)
 TRL, ACCELERATE, AXOLOTL = map(_trainer, ("trl", "accelerate", "axolotl"))
-LLAMA_FACTORY, TORCHTUNE = map(_trainer, ("llama-factory", "torchtune"))
+LLAMA_FACTORY, TORCHTUNE = _trainer("llama-factory"), _trainer("torchtune", limits=(_adapter_limit, _recipe_limit))

@@ -725,7 +725,7 @@ def _option_readings(
 
 def _is_understood(tool: Tool, name: str, text: str) -> bool:
     """True for an option of a rule, unless the rule is of words and has none for its text."""
-    rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
+    rules = [rule for rule in tool.rules if name in _names_of(rule)]
     return any(not isinstance(rule, ChoiceOption) or rule.has_word(name, text) for rule in rules)
 
 
@@ -734,7 +734,7 @@ def _paths_without(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]
     without = {other: text for other, text in merged.items() if other != name}
     paths: set[str] = set()
     for rule in tool.rules:
-        if name in _cached_names(tool)[id(rule)]:
+        if name in _names_of(rule):
             now, then = _quietly(rule, merged) or {}, _quietly(rule, without) or {}
             paths |= {path for path in now if then.get(path) != now[path]}
     return paths
@@ -745,7 +745,9 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
 
     Where there are none, those for which it alone gives their value: other options say the same.
     """
-    rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
+    rules = _rules_by_name(tool).get(name, [])
+    if not rules:
+        return set()
     if name not in merged:  # a switch that is off
         return {path for rule in rules if not isinstance(rule, CompositeOption) for path in rule.paths}
     without = {other: text for other, text in merged.items() if other != name}
@@ -764,9 +766,13 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _cached_names(tool: Tool) -> dict[int, set[str]]:
-    """Return the identity of a rule → names of its options."""
-    return {id(rule): _names_of(rule) for rule in tool.rules}
+def _rules_by_name(tool: Tool) -> dict[str, list[OptionRule]]:
+    """Return option → rules that read it."""
+    rules: dict[str, list[OptionRule]] = {}
+    for rule in tool.rules:
+        for name in _names_of(rule):
+            rules.setdefault(name, []).append(rule)
+    return rules
 
 
 def _quietly(rule: OptionRule, options: Mapping[str, str]) -> dict[str, float] | None:

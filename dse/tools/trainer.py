@@ -173,7 +173,8 @@ def _fsdp_strategy(options: Mapping[str, str]) -> str:
     """Return the strategy of FSDP, "" where it does not run."""
     words = options.get(_FSDP, "").lower().replace(",", " ").strip("[]").split()
     strategy, reshard = options.get(_STRATEGY, "").lower(), options.get(_RESHARD, "").lower()
-    names = (options.get(_KIND, "").upper() == "FSDP", option_on(options, "use_fsdp"), "fsdp_version" in options)
+    kind = options.get(_KIND, "").upper()
+    names = (kind == "FSDP", option_on(options, "use_fsdp"), "fsdp_version" in options, bool(reshard) and not kind)
     is_named = any("fsdp" in PurePath(options.get(option, "")).name.lower() for option in FILES)
     is_on = any(names) or is_named or bool(strategy) or not names_nothing(" ".join(words))
     if not is_on or _runs_deepspeed(options):

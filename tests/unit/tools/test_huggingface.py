@@ -1,4 +1,4 @@
-"""Transformers, TRL, Accelerate, axolotl and LLaMA-Factory: what files and lines state, with the defaults of each."""
+"""Transformers, TRL, Accelerate, axolotl, LLaMA-Factory, torchtune: what files state, with the defaults of each."""
 
 from __future__ import annotations
 
@@ -240,8 +240,9 @@ def test_accelerate_starts_megatron():
     assert (settings["zero_stage"], settings["sequence_parallel"]) == (1, 1)
 
 
-def test_accelerate_is_read_alone():
-    assert tool_of("accelerate").reads_only
+@pytest.mark.parametrize("tool", ["accelerate", "torchtune"])
+def test_a_file_in_part_is_read_alone(tool):
+    assert tool_of(tool).reads_only
 
 
 # --- axolotl and LLaMA-Factory --------------------------------------------------------------------------------
@@ -319,10 +320,68 @@ def test_llama_factory_states_a_run(lines, wanted):
     assert of_wanted({short_name(path): value for path, value in reading.values.items()}, wanted) == wanted
 
 
+TORCHTUNE = """
+tokenizer:
+  _component_: torchtune.models.llama3.llama3_tokenizer
+  max_seq_len: 4096
+dataset:
+  _component_: torchtune.datasets.alpaca_dataset
+  packed: true
+model:
+  _component_: torchtune.models.llama3_1.llama3_1_8b
+optimizer:
+  _component_: torch.optim.AdamW
+  lr: 2e-5
+loss:
+  _component_: torch.nn.CrossEntropyLoss
+batch_size: 2
+gradient_accumulation_steps: 4
+dtype: bf16
+"""
+
+#: Further lines → values on 8 devices.
+TORCHTUNE_LINES = [
+    # FSDP is always on, and weights are in the format of products
+    ("", dict(dp=8, micro_batch=2, global_batch=64, seq_len=4096, zero_stage=3, precision=Precision.bf16)),
+    ("", dict(recompute=Recompute.none, parameter_bytes=2, moment_bytes=2, gradient_bytes=2, fused_elementwise=0)),
+    ("fsdp_reshard_after_forward: false", dict(zero_stage=2)),
+    ("fsdp_cpu_offload: true", dict(offload_weights=1, offload_optimizer=1)),
+    ("enable_activation_checkpointing: true\nenable_activation_offloading: true",
+     dict(recompute=Recompute.full, offload_activations=1)),
+    ("compile: true", dict(fused_elementwise=1)),
+    ("enable_fp8_training: true", dict(precision=Precision.fp8, parameter_bytes=2)),
+    ("tensor_parallel_dim: 2\ndata_parallel_replicate_dim: 2\ndata_parallel_shard_dim: -1",
+     dict(tp=2, dp=4, dp_replicate=2, global_batch=32)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "wanted"), TORCHTUNE_LINES)
+def test_torchtune_states_a_run(lines, wanted):
+    reading = read_files({"run.yaml": f"{TORCHTUNE}{lines}\n"}, 8)
+    assert (reading.tool.name, reading.workload, reading.notes) == ("torchtune", "llama-3-1-8b", ())
+    assert of_wanted({short_name(path): value for path, value in reading.values.items()}, wanted) == wanted
+    assert not [entry.option for entry in reading.options if entry.status == "unknown"]
+
+
+def test_a_command_of_torchtune_counts_before_its_file():
+    line = "tune run --nnodes 2 --nproc_per_node 8 full_finetune_distributed --config run.yaml batch_size=1 dtype=fp32"
+    reading = read_files({"run.sh": line, "run.yaml": TORCHTUNE})
+    found = {short_name(path): value for path, value in reading.values.items()}
+    wanted = dict(micro_batch=1, global_batch=64, precision=Precision.fp32, parameter_bytes=4, moment_bytes=None)
+    assert (reading.devices.total, reading.devices.nodes) == (16, 2)
+    assert of_wanted(found, wanted) == wanted
+
+
+def test_a_configuration_of_torchtune_that_is_not_there_has_no_prediction():
+    reading = read_files({"run.sh": "tune run full_finetune_distributed --config llama3/8B_full batch_size=1"}, 8)
+    assert "give llama3/8B_full too: what it says is unknown" in reading.missing
+
+
 @pytest.mark.parametrize("text", [
     AXOLOTL + "adapter: qlora\nload_in_4bit: true\nlora_r: 16\n",
     LLAMA_FACTORY.replace("full", "lora") + "lora_rank: 8\n",
     LLAMA_FACTORY + "quantization_bit: 4\n",
+    TORCHTUNE.replace("llama3_1_8b", "lora_llama3_1_8b"),
 ])  # fmt: skip
 def test_training_of_some_weights_has_no_prediction(text):
     reading = read_files({"run.yaml": text}, 8, system="h100-sxm-80gb")

@@ -302,7 +302,7 @@ def test_auto_is_filled_in_by_another_program():
 
 
 @pytest.mark.parametrize(
-    "tool", ["torchtitan", "maxtext", "deepspeed", "transformers", "trl", "axolotl", "llama-factory"]
+    "tool", ["torchtitan", "maxtext", "deepspeed", "transformers", "trl", "axolotl", "llama-factory", "torchtune"]
 )
 def test_defaults_and_effects_name_options_that_the_tool_has(tool):
     """A default that decides no leaf, and no rule reads, would say nothing; an effect has one of four words."""
