@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 
 from docs.make.command import command, page_parser
 from docs.make.markdown import document, publish, table
-from dse.tools import TOOLS, option_names, title_of
+from dse.tools import TOOLS, option_names
 from dse.tools.options import Tool
+from dse.tools.recognition import title_of
 from tests.corpus import FOLDER, cases, score
 from tests.corpus.answers import answer, value_of
 

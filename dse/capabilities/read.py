@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from dse.capabilities.changes import Change
     from dse.capabilities.designs import DesignRequest
     from dse.designs.catalog.huggingface import ModelConfig
-    from dse.tools import OptionReading, RecipeReading
+    from dse.tools import RecipeReading
+    from dse.tools.reading import OptionReading
 
 #: Files of one run.
 _Files = Annotated[
@@ -100,7 +101,7 @@ def read(
 
 def _read_document(recipe: RecipeDesign) -> dict[str, Any]:
     """Return what was read as a document: tool, model, chip, devices, settings, options; the fields of a model."""
-    document = recipe.reading.to_dict() if recipe.reading else {"missing": recipe.missing}
+    document: dict[str, Any] = recipe.reading.to_dict() if recipe.reading else {"missing": recipe.missing}
     if recipe.model is not None:
         model = recipe.model
         document["model_config"] = {
@@ -166,9 +167,9 @@ def _option_sections(reading: RecipeReading) -> Iterator[Line | Table]:
     names = [option for option in by_status[STATED] if not option.leaves and option.moves == "launcher"]
     deciding = [option for option in by_status[STATED] if option not in names]
     yield Table("options", _COLUMNS, [*deciding, *moving, *by_status[UNKNOWN]], title="options")
-    defaults = ", ".join(filter(None, map(_leaf_texts, by_status[DEFAULT])))
+    defaults = dict.fromkeys(text for option in by_status[DEFAULT] for text in _texts_of_leaves(option))
     if defaults:
-        yield Line(f"defaults of {reading.tool.name} {reading.version}: {defaults}")
+        yield Line(f"defaults of {reading.tool.name} {reading.version}: {', '.join(defaults)}")
     if silent:
         shown = ", ".join(option.option for option in silent)
         yield Line(f"{counted(len(silent), 'option')} that change no time and no memory: {shown}")
@@ -176,12 +177,17 @@ def _option_sections(reading: RecipeReading) -> Iterator[Line | Table]:
     yield Table("more options", _COLUMNS, more, title="launcher, defaults, and what changes nothing", show="options")
 
 
-def _leaf_texts(option: OptionReading) -> str:
-    """Return the leaves of an option as ``--set`` takes them, or what it names."""
+def _texts_of_leaves(option: OptionReading) -> list[str]:
+    """Return the leaves of an option as ``--set`` takes them."""
     from dse.designs import short_name
 
+    return [f"{short_name(path)}={leaf_setting(path, value)}" for path, value in option.leaves.items()]
+
+
+def _leaf_texts(option: OptionReading) -> str:
+    """Return the leaves of an option as ``--set`` takes them, or what it names."""
     if option.leaves:
-        return ", ".join(f"{short_name(path)}={leaf_setting(path, value)}" for path, value in option.leaves.items())
+        return ", ".join(_texts_of_leaves(option))
     return f"({option.moves})" if option.status == "stated" and option.moves else ""
 
 

@@ -47,9 +47,8 @@ from dse.tools.options import (
     Pairs,
     Tool,
 )
-from dse.tools.reading import OptionReading, RecipeReading, option_names
+from dse.tools.reading import RecipeReading, option_names
 from dse.tools.recipes import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, NEMO, NEMO_RL, NEMO_RUN, PRIMUS
-from dse.tools.recognition import title_of
 from dse.tools.sglang import SGLANG
 from dse.tools.tensorrt_llm import TENSORRT_LLM
 from dse.tools.torchtitan import TORCHTITAN
@@ -94,7 +93,6 @@ __all__ = [
     "TOOLS",
     "ArgumentValues",
     "LaunchLine",
-    "OptionReading",
     "RecipeReading",
     "Tool",
     "benchmark_lines",
@@ -105,7 +103,6 @@ __all__ = [
     "read_arguments",
     "read_files",
     "router",
-    "title_of",
     "tool_of",
     "values_of",
 ]  # fmt: skip

@@ -335,6 +335,10 @@ class Tool:
     #: variable of the environment → option that it states
     variable_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     variable_prefix: str = ""  #: of variables of the environment that state options by their names in capitals
+    scripts: tuple[Mapping[str, Any], ...] = ()  #: scripts that variables of the environment state options for
+    call_arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: argument of a recipe → option
+    host_devices: float = 0.0  #: devices of a node where nothing is said, 0 for an open number
+    overrides_prefix: str = ""  #: of the options that a command's ``--option value`` overrides in a file
     file_overrides: bool = False  #: whether its file counts before its command line
     inline_options: tuple[str, ...] = ()  #: options whose text is JSON of further ones
     off_options: tuple[str, ...] = ()  #: switches that are read when they are off

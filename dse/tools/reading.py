@@ -8,6 +8,7 @@ launch lines too; parts of files are those of :mod:`dse.tools.sources`; tool, mo
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import fnmatch
@@ -22,6 +23,7 @@ from typing import Any
 from dse.designs import all_leaves, catalog, short_name
 from dse.errors import InputError
 from dse.tools import recognition
+from dse.tools.calls import SCRIPT, absent_configurations, called_scripts, configurations, function_options, script_call
 from dse.tools.clients import is_client, load_of
 from dse.tools.models import completed_shape
 from dse.tools.options import (
@@ -194,12 +196,17 @@ def read(
     chosen = tools[tool] if tool else _recognised(files, tools, where)
     stated, places, notes, open_names = _stated_options(files, chosen, role, where)
     launched = recognition.devices_of(files, stated, chosen.device_options)
+    if launched.nodes and launched.total is None and chosen.host_devices:
+        each = int(chosen.host_devices)
+        launched = DeviceCount(launched.nodes * each, launched.nodes, each)
+        notes.append(f"{each} devices of a node, as by default")
     chip = _chip(files, stated, chosen, system, texts)
     devices = _with_slices(files, stated, launched, chip, n_devices)
     model_text, slug = ("", None) if has_model else _model(files, stated, chosen, workload, texts)
     version = recognition.version_of(chosen.name, files.text)
     pseudo = _pseudo_options(chip, devices, slug, system)
     defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""), stated)
+    stated.pop(SCRIPT, None)
     defaults = {name: text for name, text in defaults.items() if name not in open_names}
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
@@ -269,6 +276,7 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
     runs = not other or recognition.states_options(files, _own_options(tools[order[0]]) if order else frozenset())
     if order and scores[order[0]] >= _LEAST_SCORE and not foreign and runs:
         return tools[recognition.framework_of(files, order[0])]
+    scripts = ", ".join(dict.fromkeys(called_scripts(files)))
     strange = [*filter(None, [foreign, other]), *recognition.strange_programs(files)]
     seen = [*strange, *_seen(files)]
     resembling = ", ".join(order[:3]) or "none"
@@ -276,7 +284,7 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
         where,
         f"not recognised: no tool that dse reads; seen: {', '.join(seen[:8]) or 'nothing'}; it resembles: {resembling}",
         f"a file of {', '.join(tools)}",
-        "name the tool: --for NAME",
+        f"give {scripts} too, which states the options" if scripts else "name the tool: --for NAME",
     )
 
 
@@ -390,6 +398,8 @@ def _stated_options(
     for part, stated in chosen:
         stated = {name: text for name, text in stated.items() if not _is_variable(name)}
         stated = dict(_turned_off(name, text, names) for name, text in stated.items())
+        calls = function_options(stated, tool)
+        stated |= {name: text for name, text in calls.items() if name not in stated or name in tool.model_options}
         stated |= _inline_options(stated, tool, names)
         if tool.file_overrides:
             stated = {name: text for name, text in stated.items() if name not in options}
@@ -397,7 +407,11 @@ def _stated_options(
             options.pop(name, None)
         options |= stated
         places |= dict.fromkeys(stated, part.file)
-    by_variable = {
+    call = script_call(files, tool)
+    notes += filter(None, [call.note])
+    absent = absent_configurations(files)[:3] if tool.study == "training" else []
+    notes += [f"{', '.join(absent)} not among the files: what it states is open"] if absent else []
+    by_variable = call.options | {
         tool.variable_options[name]: text for name, text in files.variables.items() if name in tool.variable_options
     }
     if prefix := tool.variable_prefix:
@@ -676,9 +690,10 @@ def _stated_paths(
     defaults: Mapping[str, str],
     values: tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]],
 ) -> frozenset[str]:
-    """Return the paths that files state: those that their options decide, without those that defaults decide too.
+    """Return the paths that files state: those that their options decide, without those that a default decides too.
 
-    A path is stated as well where the options of the files give its value without any default.
+    A path is stated as well where the options of the files give its value without any default, and where several
+    defaults have a part in it, as the axes of a mesh that a file leaves at 1 do.
 
     Args:
         tool: of the files.
@@ -690,12 +705,13 @@ def _stated_paths(
     both, unstated, alone = values
     decided = {path for path, value in both.items() if unstated.get(path) != value}
     decided |= {path for name in stated for path in _paths_read(tool, merged, name) if path in both}
-    by_default = {
+    counts = collections.Counter(
         path
         for name in defaults
         if name in merged and name not in stated
         for path in _paths_without(tool, merged, name)
-    }
+    )
+    by_default = {path for path, count in counts.items() if count == 1}
     return frozenset(path for path in decided if alone.get(path) == both[path] or path not in by_default)
 
 
@@ -731,7 +747,7 @@ def _option_readings(
 
 def _is_understood(tool: Tool, name: str, text: str) -> bool:
     """True for an option of a rule, unless the rule is of words and has none for its text."""
-    rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
+    rules = [rule for rule in tool.rules if name in _names_of(rule)]
     return any(not isinstance(rule, ChoiceOption) or rule.has_word(name, text) for rule in rules)
 
 
@@ -740,7 +756,7 @@ def _paths_without(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]
     without = {other: text for other, text in merged.items() if other != name}
     paths: set[str] = set()
     for rule in tool.rules:
-        if name in _cached_names(tool)[id(rule)]:
+        if name in _names_of(rule):
             now, then = _quietly(rule, merged) or {}, _quietly(rule, without) or {}
             paths |= {path for path in now if then.get(path) != now[path]}
     return paths
@@ -751,7 +767,9 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
 
     Where there are none, those for which it alone gives their value: other options say the same.
     """
-    rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
+    rules = _rules_by_name(tool).get(name, [])
+    if not rules:
+        return set()
     if name not in merged:  # a switch that is off
         return {path for rule in rules if not isinstance(rule, CompositeOption) for path in rule.paths}
     without = {other: text for other, text in merged.items() if other != name}
@@ -770,9 +788,13 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _cached_names(tool: Tool) -> dict[int, set[str]]:
-    """Return the identity of a rule → names of its options."""
-    return {id(rule): _names_of(rule) for rule in tool.rules}
+def _rules_by_name(tool: Tool) -> dict[str, list[OptionRule]]:
+    """Return option → rules that read it."""
+    rules: dict[str, list[OptionRule]] = {}
+    for rule in tool.rules:
+        for name in _names_of(rule):
+            rules.setdefault(name, []).append(rule)
+    return rules
 
 
 def _quietly(rule: OptionRule, options: Mapping[str, str]) -> dict[str, float] | None:
@@ -813,9 +835,11 @@ def _model(
         if text.lower() in tool.models:  # "" for a model that the catalogue lacks
             return text, tool.models[text.lower()] or None
         if slug := recognition.model_of(text):
-            return text, _generation(
-                slug, [stated.get(name) or stated.get(name.lstrip("-"), "") for name in tool.model_hints]
-            )
+            hints = [stated.get(name) or stated.get(name.lstrip("-"), "") for name in tool.model_hints]
+            return text, _generation(slug, hints)
+    for text in configurations(files) if not named or named[0] in texts else ():
+        if slug := recognition.model_of(text):
+            return text, slug
     return (named[0] if named and named[0] not in texts else ""), None
 
 
@@ -863,6 +887,7 @@ def _chip(
             if re.search(r"GPU|CHIP|DEVICE|HARDWARE|INSTANCE", name.upper())
         ]
     )
+    places.append(configurations(files))
     places += [list(texts), _comments(files.text)]
     for place in places:
         chips = recognition.chips_in(" ; ".join(place))

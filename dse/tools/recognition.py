@@ -99,7 +99,8 @@ def framework_of(files: Sources, tool: str) -> str:
     """
     frameworks = _signs()["tools"][tool].get("frameworks", {})
     tables = (part.table for part in files.parts if part.table is not None)
-    names = (str(module.get("framework")) for node in tables for module in _tables(node) if "framework" in module)
+    names = [str(module.get("framework")) for node in tables for module in _tables(node) if "framework" in module]
+    names += re.findall(r"examples/(\w+)/configs/", files.text) if not names else []
     return next((frameworks[name] for name in names if name in frameworks), tool)
 
 
@@ -113,7 +114,18 @@ def _tables(node: Any) -> Iterator[dict[str, Any]]:
 
 def matches_word(word: str, pattern: str) -> bool:
     """True for a word of a command that a pattern describes, with or without its folder."""
-    return fnmatch.fnmatchcase(word, pattern) or fnmatch.fnmatchcase(PurePath(word).name, pattern)
+    is_of_kind = word[:1] != "-" or pattern[:1] == "-"
+    return is_of_kind and len(word) < _LONGEST_WORD and bool(_pattern(pattern).fullmatch(word))
+
+
+#: Characters from which on a word names no program.
+_LONGEST_WORD = 500
+
+
+@functools.lru_cache(maxsize=512)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    """Return the expression of a pattern, with any folder in front."""
+    return re.compile(rf"(?:.*/)?(?:{fnmatch.translate(pattern)})", re.DOTALL)
 
 
 def paths_of(node: Any, prefix: str = "") -> list[str]:
@@ -335,7 +347,8 @@ def devices_of(files: Sources, options: Mapping[str, str], stated: Mapping[str, 
 def launcher_options() -> frozenset[str]:
     """Return the options of launchers that state devices: each has one value."""
     launchers = _signs()["launchers"]
-    return frozenset(itertools.chain(launchers["nodes"], launchers["per_node"], launchers["total"], launchers["more"]))
+    keys = ("nodes", "per_node", "total", "more")
+    return frozenset(("-m", *itertools.chain.from_iterable(launchers[key] for key in keys)))
 
 
 def identity_of(

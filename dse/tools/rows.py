@@ -214,6 +214,8 @@ def option_name(text: str, tool: Tool) -> str:
         text = "--" + text[2:].replace("_", "-")
     if text in tool.aliases:
         return tool.aliases[text]
+    if tool.overrides_prefix and text.startswith("--"):
+        return tool.overrides_prefix + text[2:].replace("-", "_")
     head, dot, tail = text.partition(".")
     return f"{tool.aliases[head]}{dot}{tail}" if dot and head in tool.aliases else text
 

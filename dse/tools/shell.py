@@ -19,6 +19,9 @@ from dse.errors import InputError
 #: Maximum number of words of a script, with loops and arrays, and of characters of one value.
 _MAX_WORDS, _MAX_CHARACTERS = 50_000, 100_000
 
+#: Maximum number of characters of a script.
+_MAX_SCRIPT = 500_000
+
 #: Maximum depth of brackets and of scripts within scripts.
 _MAX_DEPTH = 12
 
@@ -62,6 +65,9 @@ def script(text: str, variables: Mapping[str, str] | None = None, depth: int = 0
     >>> script("TP=4; run --tp $TP --n $((TP * 2))").commands[0].words
     ['run', '--tp', '4', '--n', '8']
     """
+    if len(text) > _MAX_SCRIPT:
+        got, allowed = f"a script of {len(text):,} characters", f"at most {_MAX_SCRIPT:,}"
+        raise InputError("script", got, allowed, "give the launch command")
     reader = _Reader(dict(variables or {}), depth)
     try:
         reader.block(list(_tokens(text)), 0, ())
@@ -168,8 +174,13 @@ def _word_end(text: str, position: int) -> int:
         elif character in " \t\n;|&()<>":
             return position
         else:
-            position += 1
+            run = _PLAIN.match(text, position)
+            position = run.end() if run else position + 1
     return min(position, len(text))
+
+
+#: Characters of a word that mean nothing else.
+_PLAIN = re.compile(r"[^\\'\"`$ \t\n;|&()<>]+")
 
 
 # --- commands ---------------------------------------------------------------------------------------------
@@ -371,7 +382,9 @@ class _Reader:
                 else:
                     current += pieces[0] if pieces else ""
             else:
-                current, i = current + character, i + 1
+                run = _PLAIN.match(text, i)
+                end = run.end() if run else i + 1
+                current, i = current + text[i:end], end
         return [*words, current] if current or is_quoted else words
 
     def expanded(self, text: str) -> str:

@@ -76,7 +76,9 @@ def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = No
     called = _called_files(texts)
     engines: list[tuple[str, EngineProcess]] = []
     clients: list[tuple[str, EngineProcess]] = []
-    for name, text in texts.items():
+    # scripts first: what they assign counts in configurations with variables
+    ordered = sorted(texts, key=lambda name: PurePath(name).suffix not in _SHELLS and "${" in texts[name])
+    for name, text in ((name, texts[name]) for name in ordered):
         documents = [] if PurePath(name).suffix == ".py" else _documents(name, text.lstrip("\ufeff"))
         workers = manifests.engine_processes(documents)
         engines += [(name, worker) for worker in workers]
@@ -265,7 +267,7 @@ def _read_command(name: str, command: ShellCommand, result: Sources, depth: int)
         _read(command.target, command.text, result, depth + 1)
     elif command.text:
         _read(f"{name}: {command.words[0]}", command.text, result, depth + 1)
-    words = command.words
+    words = _without_container(command.words, result)
     if called := _called(words, result.files, name):
         file, arguments = called
         places = {str(i): argument for i, argument in enumerate(arguments, 1)}
@@ -283,11 +285,36 @@ def _read_command(name: str, command: ShellCommand, result: Sources, depth: int)
     result.parts.append(Source(name, tuple(words)))
 
 
+def _without_container(words: list[str], result: Sources) -> list[str]:
+    """Return a command that runs in a container from its image on, and add variables that it states to a result.
+
+    Other words are returned as they are.
+    """
+    if len(words) < 3 or PurePath(words[0]).name not in ("docker", "podman") or words[1] != "run":
+        return words
+    i = 2
+    while i < len(words) and words[i].startswith("-"):
+        name, equals, value = words[i].partition("=")
+        takes_next = not equals and name not in _CONTAINER_SWITCHES and not re.fullmatch(r"-[ditP]+", name)
+        value = words[i + 1] if takes_next and i + 1 < len(words) else value
+        variable, assigned, text = value.partition("=")
+        if name in ("-e", "--env") and assigned:
+            result.variables[variable] = text
+        i += 1 + takes_next
+    return words[i:]
+
+
+#: Options of a container's command without a value.
+_CONTAINER_SWITCHES = ("--rm", "--privileged", "--init", "--detach", "--interactive", "--tty", "--read-only")
+
+
 def _called(words: Sequence[str], files: Mapping[str, str], name: str) -> tuple[str, list[str]] | None:
     """Return (file, arguments) of a command that calls another of the files, None for others."""
     for i, word in enumerate(words[:8]):
         for file in files:
-            is_name = PurePath(word).name == PurePath(file).name and PurePath(file).suffix in _SHELLS
+            is_name = (
+                " " not in word and PurePath(word).name == PurePath(file).name and PurePath(file).suffix in _SHELLS
+            )
             if is_name and file != name.partition(":")[0]:
                 return file, list(words[i + 1 :])
     return None

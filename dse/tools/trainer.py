@@ -33,6 +33,7 @@ _COPIES, _ZERO, _OVERLAP = "mapping.dp_replicate", "mapping.zero_stage", "mappin
 
 _DEVICE_BATCH, _STEPS, _TOTAL = "per_device_train_batch_size", "gradient_accumulation_steps", "total_train_batch_size"
 _TP, _CP, _SP = (f"parallelism_config_{name}_size" for name in ("tp", "cp", "sp"))
+_PP = "megatron_lm_pp_degree"
 _DEEPSPEED_MICRO, _DEEPSPEED_SP = "train_micro_batch_size_per_gpu", "sequence_parallel_size"
 _DEEPSPEED_BATCH = "train_batch_size"
 
@@ -51,7 +52,7 @@ def _read_batch(options: Mapping[str, str]) -> dict[str, float]:
     micro, steps, total = (option_number(options, name) for name in (_DEVICE_BATCH, _STEPS, _TOTAL))
     by_deepspeed, devices = option_number(options, _DEEPSPEED_MICRO), option_number(options, WORLD_SIZE)
     ranks = option_degree(options, _TP) * option_degree(options, _CP) * option_degree(options, _SP)
-    ranks *= option_degree(options, "tensor_parallel.autotp_size")
+    ranks *= option_degree(options, "tensor_parallel.autotp_size") * option_degree(options, _PP)
     shard = option_number(options, _SHARD)
     replicas = shard * option_degree(options, _REPLICATE) if shard and shard >= 1.0 else None
     replicas = devices / ranks if devices and devices % ranks == 0.0 else replicas
@@ -167,6 +168,11 @@ def runs_deepspeed(options: Mapping[str, str]) -> bool:
     return _deepspeed_stage(options) is not None or is_named or options.get(_KIND, "").upper() == "DEEPSPEED"
 
 
+def _runs_megatron(options: Mapping[str, str]) -> bool:
+    """True where Accelerate starts Megatron-LM (``MegatronLMPlugin``)."""
+    return options.get(_KIND, "").upper() == "MEGATRON_LM" or option_on(options, "use_megatron_lm")
+
+
 def _fsdp_strategy(options: Mapping[str, str]) -> str:
     """Return the strategy of FSDP, "" where it does not run."""
     words = options.get(_FSDP, "").lower().replace(",", " ").strip("[]").split()
@@ -203,7 +209,8 @@ def _read_shards(options: Mapping[str, str]) -> dict[str, float]:
     if is_deepspeed:
         return shares if stage is None else shares | {_ZERO: stage}
     if not strategy:
-        return {_ZERO: 0.0}
+        is_sharded = _runs_megatron(options) and option_on(options, "megatron_lm_use_distributed_optimizer")
+        return {_ZERO: 1.0 if is_sharded else 0.0}
     stage, is_hybrid = _STRATEGIES[strategy]
     if copies is not None and copies > 1.0:
         return {_ZERO: stage, _COPIES: copies}
@@ -216,7 +223,12 @@ def _overlap(leaf: Lookup) -> Pairs | None:
 
 
 def _read_overlap(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → overlap of messages: DDP and FSDP have it, DeepSpeed by its configuration or stage."""
+    """Return path → overlap of messages: DDP and FSDP have it, DeepSpeed by its configuration or stage.
+
+    Accelerate does not turn Megatron-LM's overlap on.
+    """
+    if _runs_megatron(options):
+        return {_OVERLAP: 0.0}
     stage = _deepspeed_stage(options)
     stated = deepspeed.read_overlap(options)
     if stage is None:
@@ -313,6 +325,9 @@ def _read_recompute(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → recompute of whole layers, and where their inputs are, that options state."""
     text = options.get(_CHECKPOINTS, "none").strip().lower()
     by_fsdp, offloads = option_on(options, _FSDP_CHECKPOINTS), option_on(options, "activation_offloading")
+    is_selective = option_on(options, "megatron_lm_recompute_activations")
+    if _runs_megatron(options):  # of attention's core
+        return {"mapping.recompute": float(Recompute.selective if is_selective else Recompute.none)}
     is_stated = _CHECKPOINTS in options or by_fsdp  # FSDP's, if it is off, says nothing of the program's
     is_on = by_fsdp or text in ("", "true", "1", "offload", "offload_disk", "unsloth")
     values = {"mapping.recompute": float(Recompute.full if is_on else Recompute.none)} if is_stated else {}
@@ -382,7 +397,7 @@ def _read_state(options: Mapping[str, str]) -> dict[str, float]:
     is_16_bits = weights is not None and not is_deepspeed and not casts_up
     if is_16_bits:
         values = dict.fromkeys(_STATE, 2.0)
-    elif is_deepspeed and (mixed is not None or weights is not None):
+    elif (is_deepspeed or _runs_megatron(options)) and (mixed is not None or weights is not None):
         values = {_STATE[0]: 0.0}
     else:
         values = {_STATE[0]: 4.0} | ({} if is_deepspeed else {_STATE[2]: 4.0})

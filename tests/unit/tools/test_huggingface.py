@@ -223,6 +223,23 @@ def test_a_script_with_a_configuration_of_its_launcher():
     assert of_wanted(found, wanted) == wanted
 
 
+def test_accelerate_starts_megatron():
+    """Degrees of its plug-in for Megatron-LM divide the processes; the rest is as its defaults say."""
+    config = """
+        distributed_type: MEGATRON_LM
+        megatron_lm_config: {megatron_lm_tp_degree: 2, megatron_lm_pp_degree: 4, megatron_lm_num_micro_batches: 4}
+        mixed_precision: bf16
+        num_machines: 2
+        num_processes: 16
+        """
+    settings = read_files({"config.yaml": config}).settings
+    wanted = {"tp": 2, "pp": 4, "dp": 2, "zero_stage": 0, "sequence_parallel": 0, "recompute": 0, "overlap_dp": 0}
+    assert {name: settings[name] for name in wanted} == wanted
+    more = "{megatron_lm_use_distributed_optimizer: true, megatron_lm_sequence_parallelism: true,"
+    settings = read_files({"config.yaml": config.replace("{megatron_lm_tp", f"{more} megatron_lm_tp")}).settings
+    assert (settings["zero_stage"], settings["sequence_parallel"]) == (1, 1)
+
+
 @pytest.mark.parametrize("tool", ["accelerate", "torchtune"])
 def test_a_file_in_part_is_read_alone(tool):
     assert tool_of(tool).reads_only
