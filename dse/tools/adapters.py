@@ -41,8 +41,8 @@ _QUANTIZED_SWITCHES = ("use_qlora", "q_lora")
 _WHOLE, _COMPONENT = "full_finetune", "model._component_"
 _ADAPTED = ("lora", "qlora")
 
-#: Kinds of training of some weights that the model lacks.
-_OTHER_KINDS = ("oft", "freeze", "llama-adapter", "ia3", "prefix", "prompt")
+#: Kinds of training of all weights.
+_WHOLE_KINDS = ("", "full")
 
 _RANKS = ("lora_r", "lora_rank", "model.lora_rank")
 _MODULES = ("lora_target_modules", "lora_modules", "lora_target", "target_modules", "model.lora_attn_modules")
@@ -129,9 +129,9 @@ ADAPTERS = CompositeOption((_RANK, *_PRODUCTS, _FROZEN), _write, _read)
 def adapter_limit(options: _Options) -> str:
     """Return that training of some weights is not modelled, "" for training of all and for low-rank adapters."""
     kind, bits = _kind(options), _bits(options)
-    if _has_adapters(options) or (kind not in _OTHER_KINDS and (not bits or kind in _ADAPTED)):
+    if _has_adapters(options) or (kind in _WHOLE_KINDS and not bits):
         return ""
-    name = kind if kind in _OTHER_KINDS else f"weights of {bits:g} bits without adapters"
+    name = f"weights of {bits:g} bits without adapters" if kind in _WHOLE_KINDS and bits else kind
     return f"training of all weights and of low-rank adapters is modelled, not {name}: it takes other memory and time"
 
 

@@ -403,9 +403,9 @@ def _stated_options(
     notes += more
     for part, stated in chosen:
         stated = {name: text for name, text in stated.items() if not _is_variable(name)}
+        stated = dict(_turned_off(name, text, names) for name, text in stated.items())
         calls = function_options(stated, tool)
         stated |= {name: text for name, text in calls.items() if name not in stated or name in tool.model_options}
-        stated = dict(_turned_off(name, text, names) for name, text in stated.items())
         stated |= _inline_options(stated, tool, names)
         if tool.file_overrides:
             stated = {name: text for name, text in stated.items() if name not in options}

@@ -116,3 +116,17 @@ def test_options_of_adapters_are_stated():
     assert options["lora_r"].status == "stated"
     assert list(options["lora_r"].leaves.values()) == [32.0]
     assert options["lora_alpha"].status == "not modelled"
+
+
+@pytest.mark.parametrize("kind", ["oft", "ia3", "anything"])
+def test_other_kinds_of_adapters_have_no_prediction(kind):
+    found = reading_of(AXOLOTL + f"adapter: {kind}\nlora_r: 16\n", "a.yml")
+    assert any(f"not {kind}" in text for text in found.missing)
+    assert not any(path.startswith("workload.adapters.") for path in found.values)
+
+
+def test_arguments_of_llama_factory_alone_are_its():
+    text = "torchrun --nproc_per_node 8 src/train.py --stage pt --model_name_or_path meta-llama/Llama-2-7b-hf "
+    text += "--finetuning_type full --cutoff_len 4096 --per_device_train_batch_size 4 --fp16"
+    assert reading_of(text).tool.name == "llama-factory"
+    assert reading_of(SCRIPT).tool.name == "transformers"
