@@ -7,7 +7,7 @@ import pytest
 from dse.designs import short_name
 from dse.errors import InputError
 from dse.tools import TOOLS, read_files
-from dse.tools.reading import Reading, read
+from dse.tools.reading import RecipeReading, read
 from dse.tools.recognition import model_of
 
 GIB = 2.0**30
@@ -15,7 +15,7 @@ SGLANG = "python -m sglang.launch_server --model-path"
 BUILD = "pip install vllm"
 
 
-def values_of(reading: Reading) -> dict[str, float]:
+def values_of(reading: RecipeReading) -> dict[str, float]:
     return {short_name(path): value for path, value in reading.values.items()}
 
 
