@@ -206,6 +206,21 @@ def test_a_role_that_an_argument_decides(text):
         read({"a.sh": text}, TOOLS, system="h100")
 
 
+def test_arguments_of_functions():
+    text = (
+        'go() { local port=$1; shift; vllm serve Qwen/Qwen3-8B --port $port "$@"; }\ngo 8000 -tp 4 --max-num-seqs 64\n'
+    )
+    values = values_of(read({"a.sh": text}, TOOLS, system="h100"))
+    assert (values["tp"], values["most_sequences"]) == (4, 64)
+
+
+def test_a_cache_on_the_host_of_a_chart():
+    chart = CHART.replace(
+        "requestGPU: 2,", 'requestGPU: 2, lmcacheConfig: {enabled: true, cpuOffloadingBufferSize: "60"},'
+    )
+    assert values_of(read({"a.yaml": chart}, TOOLS, system="h100"))["host_cache"] == 60 * GIB
+
+
 WRONG = [
     ("trtllm-serve deepseek-ai/DeepSeek-V3 --tp_size 8 --ep_size 3", ("3", "8", "ep_size")),
     (f"{SGLANG} Qwen/Qwen3-30B-A3B --tp 8 --ep 3", ("3", "8", "ep-size")),
