@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dse.capabilities.evaluate import DETAILS, explained
-from dse.capabilities.recipes import Recipe, parameter_counts, read_recipe
+from dse.capabilities.recipes import RecipeDesign, parameter_counts, read_recipe
 from dse.capabilities.settings import leaf_setting
 from dse.io import counted
 from dse.reports import Column, Line, Option, Report, Table, capability, heading, verbatim
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from dse.capabilities.changes import Change
     from dse.capabilities.designs import DesignRequest
     from dse.designs.catalog.huggingface import ModelConfig
-    from dse.tools import OptionReading, Reading
+    from dse.tools import RecipeReading
+    from dse.tools.reading import OptionReading
 
 #: Files of one run.
 _Files = Annotated[
@@ -56,8 +57,10 @@ def read(
         tool: Tool of the files [default: the one that is recognised].
         settings: Values of the design, which count before those of the files.
         n_devices: Number of devices [default: the one that the files state].
+        software: Software stack [default: that of the tool].
         role: Role of a pool of engines, where files have several [default: the only one].
         output: File to write the changed file to [default: none].
+        force: Replace a file that dse has not written.
         uncertainty: 80 % intervals of times, rates, energy and peak memory.
     """
     from dse.io import inputs
@@ -66,7 +69,7 @@ def read(
     paths = [files] if isinstance(files, str | Path) else list(files)
     texts = {str(path): inputs.text(path, "a recipe, a script, a manifest or a configuration") for path in paths}
 
-    def read_again(texts: Mapping[str, str]) -> Recipe:
+    def read_again(texts: Mapping[str, str]) -> RecipeDesign:
         return read_recipe(texts, tool or "", workload or "", system or "", n_devices, role)
 
     recipe = read_again(texts)
@@ -96,9 +99,9 @@ def read(
 # --- what was read
 
 
-def _read_document(recipe: Recipe) -> dict[str, Any]:
+def _read_document(recipe: RecipeDesign) -> dict[str, Any]:
     """Return what was read as a document: tool, model, chip, devices, settings, options; the fields of a model."""
-    document = recipe.reading.to_dict() if recipe.reading else {"missing": recipe.missing}
+    document: dict[str, Any] = recipe.reading.to_dict() if recipe.reading else {"missing": recipe.missing}
     if recipe.model is not None:
         model = recipe.model
         document["model_config"] = {
@@ -112,7 +115,7 @@ def _read_document(recipe: Recipe) -> dict[str, Any]:
     return document
 
 
-def _reading_sections(recipe: Recipe) -> Iterator[Line | Table]:
+def _reading_sections(recipe: RecipeDesign) -> Iterator[Line | Table]:
     """Yield what was recognised, the options with their leaves, and those without."""
     if recipe.model is not None:
         yield from _model_sections(recipe.model, recipe.model_name)
@@ -137,7 +140,7 @@ def _parameters_text(model: ModelConfig) -> str:
     return f"{total / 1e9:.4g} G parameters{mixture}"
 
 
-def _option_sections(reading: Reading) -> Iterator[Line | Table]:
+def _option_sections(reading: RecipeReading) -> Iterator[Line | Table]:
     """Yield what was recognised of a recipe, and its options."""
     from dse.tools import recognition
     from dse.tools.reading import DEFAULT, NOT_MODELLED, STATED, UNKNOWN
@@ -164,9 +167,9 @@ def _option_sections(reading: Reading) -> Iterator[Line | Table]:
     names = [option for option in by_status[STATED] if not option.leaves and option.moves == "launcher"]
     deciding = [option for option in by_status[STATED] if option not in names]
     yield Table("options", _COLUMNS, [*deciding, *moving, *by_status[UNKNOWN]], title="options")
-    defaults = ", ".join(filter(None, map(_leaf_texts, by_status[DEFAULT])))
+    defaults = dict.fromkeys(text for option in by_status[DEFAULT] for text in _texts_of_leaves(option))
     if defaults:
-        yield Line(f"defaults of {reading.tool.name} {reading.version}: {defaults}")
+        yield Line(f"defaults of {reading.tool.name} {reading.version}: {', '.join(defaults)}")
     if silent:
         shown = ", ".join(option.option for option in silent)
         yield Line(f"{counted(len(silent), 'option')} that change no time and no memory: {shown}")
@@ -174,12 +177,17 @@ def _option_sections(reading: Reading) -> Iterator[Line | Table]:
     yield Table("more options", _COLUMNS, more, title="launcher, defaults, and what changes nothing", show="options")
 
 
-def _leaf_texts(option: OptionReading) -> str:
-    """Return the leaves of an option as ``--set`` takes them, or what it names."""
+def _texts_of_leaves(option: OptionReading) -> list[str]:
+    """Return the leaves of an option as ``--set`` takes them."""
     from dse.designs import short_name
 
+    return [f"{short_name(path)}={leaf_setting(path, value)}" for path, value in option.leaves.items()]
+
+
+def _leaf_texts(option: OptionReading) -> str:
+    """Return the leaves of an option as ``--set`` takes them, or what it names."""
     if option.leaves:
-        return ", ".join(f"{short_name(path)}={leaf_setting(path, value)}" for path, value in option.leaves.items())
+        return ", ".join(_texts_of_leaves(option))
     return f"({option.moves})" if option.status == "stated" and option.moves else ""
 
 
@@ -202,7 +210,7 @@ _COLUMNS = (
 
 
 def _changed(
-    texts: Mapping[str, str], recipe: Recipe, request: DesignRequest, changes: Sequence[Change], read_again: Any
+    texts: Mapping[str, str], recipe: RecipeDesign, request: DesignRequest, changes: Sequence[Change], read_again: Any
 ) -> dict[str, Any]:
     """Return the files with the changes of the mapping that buy most, and these; empty where there are none."""
     from dse import tools

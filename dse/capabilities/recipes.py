@@ -13,17 +13,17 @@ from dse.capabilities.settings import leaf_setting
 
 if TYPE_CHECKING:
     from dse.designs.catalog.huggingface import ModelConfig
-    from dse.tools import Reading
+    from dse.tools import RecipeReading
 
 #: Kind of designs of a configuration of a model without a recipe.
 _SERVING = "serving"
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
+class RecipeDesign:
     """A run as files state it, with what options of a command add."""
 
-    reading: Reading | None  #: of the files of a tool; None for configurations of models alone
+    reading: RecipeReading | None  #: of the files of a tool; None for configurations of models alone
     model: ModelConfig | None  #: of a config.json among the files
     model_name: str  #: of that file, or of its folder
     workload: str  #: in the catalogue, "" where files state the model by its shape or not at all
@@ -114,7 +114,7 @@ def read_recipe(
     system: str = "",
     n_devices: int | None = None,
     role: str = "",
-) -> Recipe:
+) -> RecipeDesign:
     """Return the run that files state.
 
     Args:
@@ -140,9 +140,9 @@ def read_recipe(
         model = read_config(parse(text, name), name, parse(formats, "hf_quant_config.json") if formats else None)
         model_name = name.rpartition("/")[2].removesuffix(".json")
     if not recipes and not tool and model is not None:
-        return Recipe(None, model, model_name, "", system, n_devices)
+        return RecipeDesign(None, model, model_name, "", system, n_devices)
     reading = tools.read_files(recipes, tool, workload, system, n_devices, role, has_model=model is not None)
-    return Recipe(reading, model, model_name, reading.workload or "", reading.system, reading.n_devices)
+    return RecipeDesign(reading, model, model_name, reading.workload or "", reading.system, reading.n_devices)
 
 
 def is_model_config(text: str) -> bool:

@@ -47,9 +47,8 @@ from dse.tools.options import (
     Pairs,
     Tool,
 )
-from dse.tools.reading import OptionReading, Reading, option_names
+from dse.tools.reading import RecipeReading, option_names
 from dse.tools.recipes import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, NEMO, NEMO_RL, NEMO_RUN, PRIMUS
-from dse.tools.recognition import title_of
 from dse.tools.sglang import SGLANG
 from dse.tools.tensorrt_llm import TENSORRT_LLM
 from dse.tools.torchtitan import TORCHTITAN
@@ -94,8 +93,7 @@ __all__ = [
     "TOOLS",
     "ArgumentValues",
     "LaunchLine",
-    "OptionReading",
-    "Reading",
+    "RecipeReading",
     "Tool",
     "benchmark_lines",
     "design_lookup",
@@ -105,7 +103,6 @@ __all__ = [
     "read_arguments",
     "read_files",
     "router",
-    "title_of",
     "tool_of",
     "values_of",
 ]  # fmt: skip
@@ -425,7 +422,7 @@ def read_files(
     role: str = "",
     environment: Mapping[str, str] | None = None,
     has_model: bool = False,
-) -> Reading:
+) -> RecipeReading:
     """Return the design that recipes, launch scripts, manifests and configurations state.
 
     Args:

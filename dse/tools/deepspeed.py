@@ -57,6 +57,9 @@ def batch_triple(
         steps: micro-batches of a step.
         replicas: data parallel size.
 
+    Raises:
+        ValueError: for four numbers that contradict one another, as ``_batch_assertion`` there.
+
     >>> batch_triple(None, 4.0, None, 8.0), batch_triple(64.0, None, 2.0, 8.0), batch_triple(64.0, 4.0, 2.0, None)
     ((32.0, 4.0, 8.0), (64.0, 4.0, 8.0), (64.0, 4.0, 8.0))
     """
@@ -64,6 +67,9 @@ def batch_triple(
         replicas = batch / micro / steps
     if replicas is None:
         return batch, micro, None
+    if batch and micro and steps and batch != micro * steps * replicas:
+        product = f"{micro:g} sequences x {steps:g} micro-batches x {replicas:g} replicas"
+        raise ValueError(f"a batch of {batch:g}, but {product} = {micro * steps * replicas:g}")
     if batch is None and micro is not None:
         batch = micro * (steps or 1.0) * replicas
     if micro is None and batch is not None:

@@ -39,7 +39,7 @@ def yaml_documents(text: str, strict: bool = False) -> list[Any]:
     """
     yaml, steps = yaml_module(), itertools.count()
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined, unused-ignore]
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc, name-defined, unused-ignore]
         """Counts the keys that ``<<`` merges: each level of a few may have those of all before several times."""
 
         def flatten_mapping(self, node: Any) -> None:

@@ -11,27 +11,12 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dse.tools import deepspeed
-from dse.tools.options import CompositeOption, Lookup, OptionRule, Pairs, Tool, option_on
+from dse.tools.adapters import ADAPTERS, adapter_limit, adapter_remark
+from dse.tools.options import CompositeOption, Lookup, OptionRule, Pairs, Tool
 from dse.tools.rows import read_tool, table
 from dse.tools.trainer import FILES, OPTIMISER, RULES, named_stage, names_nothing
 
 # --- remarks ----------------------------------------------------------------------------------------------
-
-_ADAPTERS = ("lora", "qlora", "oft", "freeze", "llama-adapter")
-
-
-def _adapter_limit(options: Mapping[str, str]) -> str:
-    """Return that training of some weights is not modelled, "" for training of all."""
-    kind = next((options[name] for name in ("adapter", "finetuning_type") if name in options), "")
-    quantized = any(option_on(options, name) for name in ("load_in_4bit", "load_in_8bit"))
-    quantized |= not names_nothing(options.get("quantization_bit", ""))
-    uses = option_on(options, "use_peft") or option_on(options, "use_lora") or option_on(options, "lora_enable")
-    uses |= "lora_" in options.get("model._component_", "")
-    if kind.lower() not in _ADAPTERS and not quantized and not uses:
-        return ""
-    name = kind if kind.lower() in _ADAPTERS else "weights of 4 or 8 bits" if quantized else "lora"
-    return f"training of all weights alone is modelled, not {name}: it takes a multiple of the memory"
-
 
 _GENERATES = ("num_generations", "max_completion_length", "use_vllm", "ppo_epochs", "reward_model", "reward_funcs")
 
@@ -66,11 +51,20 @@ def _optimiser_remark(options: Mapping[str, str]) -> str:
 def _file_remark(options: Mapping[str, str]) -> str:
     """Return the remark that a configuration is not among the files, "" where its values are or none is named."""
     names = [options[name] for name in FILES if not names_nothing(options.get(name, ""))]
-    if not names or deepspeed.STAGE in options or "zero_stage" in options or "fsdp_version" in options:
+    seen = (deepspeed.STAGE, "zero_stage", "fsdp_version", "fsdp_sharding_strategy")
+    if not names or any(name in options for name in seen):
         return ""
     stage = named_stage(options)
     what = f"ZeRO {stage:g} is read from its name" if stage is not None else "what it says is unknown"
     return f"{names[0]} is not among the files: {what}; give it too"
+
+
+def _recipe_limit(options: Mapping[str, str]) -> str:
+    """Return that a configuration of torchtune is not among the files, "" where it is or none is named."""
+    name = options.get("--config", "")
+    if not name or "model._component_" in options:
+        return ""
+    return f"give {name} too: what it says is unknown"
 
 
 # --- tools ------------------------------------------------------------------------------------------------
@@ -134,20 +128,24 @@ def _inherited(tool: str, row: Mapping[str, Sequence[str]]) -> list[OptionRule]:
     return [_renamed(tool, rules[path]) for path in row["inherit"]]
 
 
-def _trainer(name: str, code: Mapping[str, OptionRule] = types.MappingProxyType({})) -> Tool:
+def _trainer(
+    name: str, code: Mapping[str, OptionRule] = types.MappingProxyType({}), limits: Sequence[Remark] = (adapter_limit,)
+) -> Tool:
     """Return the tool of a table, which reads names of options with dashes and without."""
     document, base = table(name), table("transformers")
     sections = document.get("sections", {})
     own_names = {key: text for key, text in sections.items() if not text.startswith("!")}
     effects = {**base["effects"], **document["effects"]}
-    names = {*document["defaults"], *effects, *base["options"], *(text.lstrip("!") for text in sections.values())}
+    models = (name for tool in (base, document) for name in tool["model_options"])
+    names = {*document["defaults"], *effects, *base["options"], *models}
+    names |= {text.lstrip("!") for text in sections.values()}
     names = {text for text in names if "*" not in text} - own_names.keys()
     aliases = own_names | base["aliases"] | document.get("aliases", {})
     aliases = {key: own_names.get(text, text) for key, text in aliases.items() if key not in names}
     spellings = {text: text for text in names} | aliases
     dashed = {f"--{key}": text for key, text in spellings.items()}
     dashed |= {f"--{key.replace('_', '-')}": text for key, text in spellings.items()}
-    remarks = (_generation_remark, _reference_remark, _optimiser_remark, _file_remark)
+    remarks = (_generation_remark, _reference_remark, _optimiser_remark, _file_remark, adapter_remark)
     return read_tool(
         name,
         code,
@@ -155,7 +153,7 @@ def _trainer(name: str, code: Mapping[str, OptionRule] = types.MappingProxyType(
         aliases=aliases | dashed,
         effects={spelling: moves for text, moves in effects.items() for spelling in (text, f"--{text}")},
         remarks=tuple(_of_tool(remark, sections) for remark in remarks),
-        limits=(_adapter_limit,),
+        limits=tuple(_of_tool(limit, sections) for limit in limits),
     )
 
 
@@ -164,6 +162,6 @@ def _of_tool(remark: Remark, sections: Mapping[str, str]) -> Remark:
     return lambda options: remark(_Renamed(options, sections))
 
 
-TRANSFORMERS = _trainer("transformers", RULES)
+TRANSFORMERS = _trainer("transformers", RULES | {"adapters": ADAPTERS})
 TRL, ACCELERATE, AXOLOTL = map(_trainer, ("trl", "accelerate", "axolotl"))
-LLAMA_FACTORY, TORCHTUNE = map(_trainer, ("llama-factory", "torchtune"))
+LLAMA_FACTORY, TORCHTUNE = _trainer("llama-factory"), _trainer("torchtune", limits=(adapter_limit, _recipe_limit))

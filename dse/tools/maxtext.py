@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from dse.tools.options import (
     CHIP,
+    N_EXPERTS,
     N_LAYERS,
     NODES,
     WORLD_SIZE,
@@ -313,6 +314,32 @@ def _policy_remark(options: Mapping[str, str]) -> str:
     return f"{_POLICY} {policy} stores {what} more than full recompute, which counts: less time, more memory"
 
 
+# --- experts ----------------------------------------------------------------------------------------------
+
+_CAPACITY, _FACTOR, _SPARSE = "workload.experts.capacity", "capacity_factor", "sparse_matmul"
+
+
+def _capacity(leaf: Lookup) -> Pairs:
+    """Return the capacity of experts as options: dense products drop tokens above it."""
+    factor = leaf(_CAPACITY) or 0.0
+    return pairs_of(f"{_SPARSE}=false megablox=false {_FACTOR}={number(factor)}") if factor else []
+
+
+def _read_capacity(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → capacity of experts that options state; sparse products drop no token (layers/moe.py)."""
+    factor = option_number(options, _FACTOR)
+    is_dense = _SPARSE in options and not option_on(options, _SPARSE)
+    return {_CAPACITY: factor} if is_dense and factor and factor > 0.0 else {}
+
+
+def _dense_remark(options: Mapping[str, str]) -> str:
+    """Return the remark that all experts compute all tokens, "" where each computes its own."""
+    factor, experts = option_number(options, _FACTOR) or -1.0, option_number(options, N_EXPERTS) or 0.0
+    if not experts or _SPARSE not in options or option_on(options, _SPARSE) or factor > 0.0:
+        return ""
+    return f"{_SPARSE} is off and {_FACTOR} is not stated: all experts compute all tokens, not modelled: more time"
+
+
 # --- shape ------------------------------------------------------------------------------------------------
 
 #: Leaf of a shape → its option; those that base.yml has where a file states a shape instead of a model's name.
@@ -340,6 +367,16 @@ def _read_shape(options: Mapping[str, str]) -> dict[str, float]:
     return {path: float(bases[name]) for path, name in _SHAPE.items()}
 
 
+def _configuration_limit(options: Mapping[str, str]) -> str:
+    """Return that a configuration is one of the tool's repository and not of the files, "" where they state it."""
+    name = options.get("--model_name", "")
+    if not name or "model_name" in options:
+        return ""
+    return (
+        f"give the options of {name}: degrees and batch are in the repository of MaxText (benchmarks), not in the files"
+    )
+
+
 MAXTEXT = read_tool(
     "maxtext",
     {
@@ -349,7 +386,9 @@ MAXTEXT = read_tool(
         "shards": CompositeOption((_ZERO,), _shards, _read_shards),
         "batch": CompositeOption((_MICRO, _BATCH), _device_batch, _read_device_batch),
         "pipeline": CompositeOption((_CODE, _CHUNKS), _pipeline, _read_pipeline),
+        "capacity": CompositeOption((_CAPACITY,), _capacity, _read_capacity),
         "recompute": CompositeOption((_RECOMPUTE, _KEEPS, _OFFLOADED), _recompute, _read_recompute),
     },
-    remarks=(_policy_remark,),
+    remarks=(_policy_remark, _dense_remark),
+    limits=(_configuration_limit,),
 )

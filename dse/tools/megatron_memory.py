@@ -259,7 +259,8 @@ def _read_gradients(options: _Options) -> dict[str, float]:
     Sums are in 32 bits unless options say otherwise, with ``--fp16`` in 16 bits.
     """
     is_short = is_on(options, "--grad-reduce-in-bf16") or options.get("--main-grads-dtype", "").endswith("bf16")
-    is_wide = is_on(options, "--accumulate-allreduce-grads-in-fp32")
+    is_off = "--grad-reduce-in-bf16" in options and not is_on(options, "--grad-reduce-in-bf16")
+    is_wide = is_off or is_on(options, "--accumulate-allreduce-grads-in-fp32")
     if not is_short and not is_wide:
         return {}
     return dict.fromkeys(_GRADIENTS, 2.0 if is_short else 4.0)

@@ -339,10 +339,18 @@ class Tool:
     effects: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: option without a leaf → what it moves
     #: variable of the environment → option that it states
     variable_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    scripts: tuple[Mapping[str, Any], ...] = ()  #: scripts that variables of the environment state options for
+    call_arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: argument of a recipe → option
+    host_devices: float = 0.0  #: devices of a node where nothing is said, 0 for an open number
+    overrides_prefix: str = ""  #: of the options that a command's ``--option value`` overrides in a file
+    variable_prefix: str = ""  #: of variables of the environment that state options by their names in capitals
     file_overrides: bool = False  #: whether its file counts before its command line
     inline_options: tuple[str, ...] = ()  #: options whose text is JSON of further ones
     off_options: tuple[str, ...] = ()  #: switches that are read when they are off
     model_options: tuple[Any, ...] = ()  #: options that name the model; a list of those that do together
+    model_hints: tuple[
+        str, ...
+    ] = ()  #: options of paths that tell generations of a model of one shape from one another
     models: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: its name of a model → that of the catalogue
     chip_options: tuple[str, ...] = ()  #: options that name the chip
     #: ``nodes``, ``per_node``, ``total`` → options that state them

@@ -8,6 +8,7 @@ launch lines too; parts of files are those of :mod:`dse.tools.sources`; tool, mo
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import fnmatch
@@ -23,6 +24,7 @@ from dse.designs import all_leaves, catalog, short_name
 from dse.designs.calibrated import context_of
 from dse.errors import InputError
 from dse.tools import recognition
+from dse.tools.calls import SCRIPT, absent_configurations, called_scripts, configurations, function_options, script_call
 from dse.tools.clients import client_of, is_client, load_of
 from dse.tools.models import completed_shape
 from dse.tools.options import (
@@ -74,7 +76,7 @@ class OptionReading:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class RecipeReading:
     """A design as files state it."""
 
     tool: Tool
@@ -171,7 +173,7 @@ def read(
     role: str = "",
     environment: Mapping[str, str] | None = None,
     has_model: bool = False,
-) -> Reading:
+) -> RecipeReading:
     """Return the design that files state.
 
     Args:
@@ -197,12 +199,17 @@ def read(
     chosen = tools[tool] if tool else _recognised(files, tools, where)
     stated, places, notes, open_names, n_engines = _stated_options(files, chosen, role, where)
     launched = recognition.devices_of(files, stated, chosen.device_options)
+    if launched.nodes and launched.total is None and chosen.host_devices:
+        each = int(chosen.host_devices)
+        launched = DeviceCount(launched.nodes * each, launched.nodes, each)
+        notes.append(f"{each} devices of a node, as by default")
     chip = _chip(files, stated, chosen, system, texts)
     devices = _with_slices(files, stated, launched, chip, n_devices)
     model_text, slug = ("", None) if has_model else _model(files, stated, chosen, workload, texts)
     version = recognition.version_of(chosen.name, files.text)
     pseudo = _pseudo_options(chip, devices, slug, system) | _usage(files)
     defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""), pseudo | stated)
+    stated.pop(SCRIPT, None)
     defaults = {name: text for name, text in defaults.items() if name not in open_names}
     merged = _merged(chosen, defaults, stated) | pseudo
     values = read_options(chosen, merged, where)
@@ -240,7 +247,7 @@ def read(
     stated_shares = [
         rule.path for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in stated
     ]
-    return Reading(
+    return RecipeReading(
         chosen,
         version or chosen.version,
         bool(version),
@@ -272,9 +279,10 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
     scores = recognition.scores(files, names)
     order = sorted((name for name in scores if name in tools), key=lambda name: -scores[name])
     foreign = recognition.foreign_framework(files)
-    runs = not other or recognition.states_options(files, names.get(order[0], frozenset()) if order else frozenset())
+    runs = not other or recognition.states_options(files, _own_options(tools[order[0]]) if order else frozenset())
     if order and scores[order[0]] >= _LEAST_SCORE and not foreign and runs:
         return tools[recognition.framework_of(files, order[0])]
+    scripts = ", ".join(dict.fromkeys(called_scripts(files)))
     strange = [*filter(None, [foreign, other]), *recognition.strange_programs(files)]
     seen = [*strange, *_seen(files)]
     resembling = ", ".join(order[:3]) or "none"
@@ -282,8 +290,14 @@ def _recognised(files: Sources, tools: Mapping[str, Tool], where: str) -> Tool:
         where,
         f"not recognised: no tool that dse reads; seen: {', '.join(seen[:8]) or 'nothing'}; it resembles: {resembling}",
         f"a file of {', '.join(tools)}",
-        "name the tool: --for NAME",
+        f"give {scripts} too, which states the options" if scripts else "name the tool: --for NAME",
     )
+
+
+def _own_options(tool: Tool) -> frozenset[str]:
+    """Return the options of a tool's rules, without those that launchers of other programs have too."""
+    shared = {*tool.effects, *tool.chip_options, *itertools.chain(*tool.device_options.values())}
+    return option_names(tool) - shared - recognition.launcher_options()
 
 
 #: Signs below which a tool is not recognised.
@@ -373,6 +387,7 @@ def _stated_options(
     for part in files.parts:
         if part.table is not None and not _is_manifest(part.table, tool):
             stated = dict(_table_options(part.table, tool, names, "", itertools.count()))
+            stated = {name: text for name, text in stated.items() if text.lower() != "auto" or name not in options}
             options |= stated
             places |= dict.fromkeys(stated, part.file)
     commands = _commands(files, tool, names)
@@ -388,6 +403,9 @@ def _stated_options(
     notes += more
     for part, stated in chosen:
         stated = {name: text for name, text in stated.items() if not _is_variable(name)}
+        stated = dict(_turned_off(name, text, names) for name, text in stated.items())
+        calls = function_options(stated, tool)
+        stated |= {name: text for name, text in calls.items() if name not in stated or name in tool.model_options}
         stated |= _inline_options(stated, tool, names)
         if tool.file_overrides:
             stated = {name: text for name, text in stated.items() if name not in options}
@@ -395,9 +413,16 @@ def _stated_options(
             options.pop(name, None)
         options |= stated
         places |= dict.fromkeys(stated, part.file)
-    by_variable = {
+    call = script_call(files, tool)
+    notes += filter(None, [call.note])
+    absent = absent_configurations(files)[:3] if tool.study == "training" else []
+    notes += [f"{', '.join(absent)} not among the files: what it states is open"] if absent else []
+    by_variable = call.options | {
         tool.variable_options[name]: text for name, text in files.variables.items() if name in tool.variable_options
     }
+    if prefix := tool.variable_prefix:
+        by_prefix = ((name, text) for name, text in files.variables.items() if name.startswith(prefix))
+        by_variable |= {option_name(name.removeprefix(prefix).lower(), tool): text for name, text in by_prefix}
     options = {name: text for name, text in by_variable.items() if name not in options} | options
     if len(options) > _MOST_OPTIONS:
         allowed = f"at most {_MOST_OPTIONS}"
@@ -413,6 +438,13 @@ def _engine_count(parts: Sequence[Source]) -> int:
     return sum(copies.values()) if "" not in copies else max(copies.values(), default=1)
 
 
+def _turned_off(name: str, text: str, names: frozenset[str]) -> tuple[str, str]:
+    """Return (option, text) of a dotted switch ``--table.no_key`` as one that is off; others as they are."""
+    head, dot, key = name.rpartition(".")
+    option = f"{head}{dot}{key[3:].replace('-', '_')}"
+    return (option, "false") if dot and key.startswith(("no_", "no-")) and option in names else (name, text)
+
+
 #: Program that builds engines of TensorRT-LLM's first backend.
 _BUILD = "trtllm-build"
 
@@ -425,7 +457,8 @@ def _inline_options(stated: Mapping[str, str], tool: Tool, names: frozenset[str]
         if not text.lstrip().startswith("{"):
             continue
         try:
-            options |= dict(_table_options(json.loads(text), tool, names, "", itertools.count()))
+            path = "" if tool.study == "serving" else name.lstrip("-")
+            options |= dict(_table_options(json.loads(text), tool, names, path, itertools.count()))
         except (ValueError, RecursionError) as error:
             raise InputError(name, str(error)[:80], "JSON of options", "correct the text") from None
     return options
@@ -612,7 +645,7 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
         shown = ", ".join(f"{name} {options[name]}" for name in relevant[:4])
         notes.append(f"left open by the file: {shown}")
     rows = {rule.option: rule for rule in tool.rules if isinstance(rule, NumberOption)}
-    read_names = set[str]().union(*_cached_names(tool).values())
+    read_names = _rules_by_name(tool).keys()
     open_names = {name: text for name, text in open_names.items() if name in read_names | models}  # others are named
     return {
         name: text
@@ -682,9 +715,10 @@ def _stated_paths(
     defaults: Mapping[str, str],
     values: tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]],
 ) -> frozenset[str]:
-    """Return the paths that files state: those that their options decide, without those that defaults decide too.
+    """Return the paths that files state: those that their options decide, without those that a default decides too.
 
-    A path is stated as well where the options of the files give its value without any default.
+    A path is stated as well where the options of the files give its value without any default, and where several
+    defaults have a part in it, as the axes of a mesh that a file leaves at 1 do.
 
     Args:
         tool: of the files.
@@ -696,12 +730,13 @@ def _stated_paths(
     both, unstated, alone = values
     decided = {path for path, value in both.items() if unstated.get(path) != value}
     decided |= {path for name in stated for path in _paths_read(tool, merged, name) if path in both}
-    by_default = {
+    counts = collections.Counter(
         path
         for name in defaults
         if name in merged and name not in stated
         for path in _paths_without(tool, merged, name)
-    }
+    )
+    by_default = {path for path, count in counts.items() if count == 1}
     return frozenset(path for path in decided if alone.get(path) == both[path] or path not in by_default)
 
 
@@ -765,7 +800,7 @@ _ENGINE_VARIABLE = re.compile(
 
 def _is_understood(tool: Tool, name: str, text: str) -> bool:
     """True for an option of a rule, unless the rule is of words and has none for its text."""
-    rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
+    rules = [rule for rule in tool.rules if name in _names_of(rule)]
     return any(not isinstance(rule, ChoiceOption) or rule.has_word(name, text) for rule in rules)
 
 
@@ -774,7 +809,7 @@ def _paths_without(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]
     without = {other: text for other, text in merged.items() if other != name}
     paths: set[str] = set()
     for rule in tool.rules:
-        if name in _cached_names(tool)[id(rule)]:
+        if name in _names_of(rule):
             now, then = _quietly(rule, merged) or {}, _quietly(rule, without) or {}
             paths |= {path for path in now if then.get(path) != now[path]}
     return paths
@@ -785,7 +820,9 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
 
     Where there are none, those for which it alone gives their value: other options say the same.
     """
-    rules = [rule for rule in tool.rules if name in _cached_names(tool)[id(rule)]]
+    rules = _rules_by_name(tool).get(name, [])
+    if not rules:
+        return set()
     if name not in merged:  # a switch that is off
         return {path for rule in rules if not isinstance(rule, CompositeOption) for path in rule.paths}
     without = {other: text for other, text in merged.items() if other != name}
@@ -804,9 +841,13 @@ def _paths_read(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _cached_names(tool: Tool) -> dict[int, set[str]]:
-    """Return the identity of a rule → names of its options."""
-    return {id(rule): _names_of(rule) for rule in tool.rules}
+def _rules_by_name(tool: Tool) -> dict[str, list[OptionRule]]:
+    """Return option → rules that read it."""
+    rules: dict[str, list[OptionRule]] = {}
+    for rule in tool.rules:
+        for name in _names_of(rule):
+            rules.setdefault(name, []).append(rule)
+    return rules
 
 
 def _quietly(rule: OptionRule, options: Mapping[str, str]) -> dict[str, float] | None:
@@ -847,12 +888,31 @@ def _model(
         if text.lower() in tool.models:  # "" for a model that the catalogue lacks
             return text, tool.models[text.lower()] or None
         if slug := recognition.model_of(text):
+            return text, _generation(
+                slug, [stated.get(name) or stated.get(name.lstrip("-"), "") for name in tool.model_hints]
+            )
+    for text in configurations(files) if not named or named[0] in texts else ():
+        if slug := recognition.model_of(text):
             return text, slug
     name = named[0] if named and named[0] not in texts else ""
     if tool.study == "serving" and (kind := recognition.other_kind(name)):
         fix = "give a decoder, or its shape: -w NAME, or its config.json too"
         raise InputError(", ".join(texts), f"{name}, {kind}", "a model that decodes text", fix)
     return name, None
+
+
+def _generation(slug: str, hints: Sequence[str]) -> str:
+    """Return the model of the same shape that a path to its tokenizer or checkpoint names, else the model itself."""
+    entry = catalog.entry("workload", slug)
+    for other in filter(None, map(recognition.model_of, hints)):
+        shape = catalog.entry("workload", other)
+        if all(shape.value(name) == entry.value(name) for name in _SHAPE):
+            return other
+    return slug
+
+
+#: Fields by which two models are generations of one shape.
+_SHAPE = ("n_layers", "hidden", "ffn_hidden", "n_heads", "n_kv_heads", "vocab")
 
 
 def _joined(entry: str | Sequence[str], stated: Mapping[str, str]) -> str:
@@ -885,6 +945,7 @@ def _chip(
             if re.search(r"GPU|CHIP|DEVICE|HARDWARE|INSTANCE", name.upper())
         ]
     )
+    places.append(configurations(files))
     places.append([word for part in files.parts if part.words[:1] == ("grep",) for word in part.words])  # of nvidia-smi
     places += [list(texts), _comments(files.text)]
     for place in places:
@@ -976,7 +1037,7 @@ def _pseudo_options(chip: NamedChip | None, devices: DeviceCount, slug: str | No
 
 
 #: Leaves of a workload that are a recipe's, not of the model's shape.
-_RECIPE = ("workload.seq_len", "workload.global_batch", "workload.requests.")
+_RECIPE = ("workload.seq_len", "workload.global_batch", "workload.requests.", "workload.adapters.")
 
 
 def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> dict[str, float]:
@@ -996,7 +1057,7 @@ def _without_absent_experts(values: Mapping[str, float], slug: str | None) -> di
     }
 
 
-def check(reading: Reading, where: str) -> None:
+def check(reading: RecipeReading, where: str) -> None:
     """Raise InputError for degrees that contradict the devices, the model or the batch: the tool does not start.
 
     Args:
@@ -1010,6 +1071,10 @@ def check(reading: Reading, where: str) -> None:
         path = f"workload.{name}"
         return float(values.get(path) or (entry.value(name) if entry else 0.0) or 0.0)
 
+    for path in _DEGREES:
+        if values.get(path, 1.0) < 1.0:
+            name = short_name(path)
+            raise InputError(where, f"{name} {values[path]:g}", f"{name} of at least 1", f"correct {name}")
     if got := next(filter(None, (contradicts(reading.raw) for contradicts in reading.tool.contradictions)), ""):
         raise InputError(where, got, "degrees that divide the ranks", "correct one of them")
     degrees = math.prod(values.get(path, 1.0) for path in _DEGREES)

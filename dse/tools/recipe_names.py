@@ -33,7 +33,10 @@ def _attributes() -> dict[str, list[tuple[str, bool]]]:
 
 @functools.cache
 def _paths_of(tool: str, option: str) -> tuple[tuple[str, bool], ...]:
-    """Return the paths by which a tool states an option of Megatron-LM, with True for those of its opposite."""
+    """Return the paths by which a tool states an option of Megatron-LM, with True for those of its opposite.
+
+    Options of a launcher are first: they count before what a recipe has.
+    """
     document = table(tool)
     sections, further = document.get("sections", {}), document.get("read_sections", {})
     paths = [(sections[option], False)] if option in sections else []
@@ -42,7 +45,8 @@ def _paths_of(tool: str, option: str) -> tuple[tuple[str, bool], ...]:
     prefixes = document.get("prefixes", [])
     paths += [(prefix + name, is_negated) for prefix in prefixes for name, is_negated in attributes]
     foreign = {*further, *(path for name, path in sections.items() if name != option)}
-    return tuple(entry for entry in paths if entry[0] not in foreign or further.get(entry[0]) == option)
+    paths = [entry for entry in paths if entry[0] not in foreign or further.get(entry[0]) == option]
+    return tuple(sorted(paths, key=lambda entry: not entry[0].startswith("--")))
 
 
 @functools.cache
@@ -87,9 +91,16 @@ class MegatronOptions(Mapping[str, str]):
         """Return the text of an option, None without it: as it is stated, else as implied, else by default."""
         if option.startswith("@"):
             return self._options.get(option)
-        default_texts, default = table(self._tool).get("defaults", {}), None
-        for path, is_negated in _paths_of(self._tool, option):
+        document, default = table(self._tool), None
+        default_texts, none_options = document.get("defaults", {}), document.get("none_options", [])
+        paths, implied = _paths_of(self._tool, option), _implied(self._tool, option)
+        n_launched = sum(path.startswith("--") for path, _ in paths)
+        for i, (path, is_negated) in enumerate(paths):
+            if i == n_launched and (value := self._implied_text(implied, by_launcher=True)) is not None:
+                return value
             text = self._options.get(path)
+            if text is not None and text.lower() == "none" and path in none_options:
+                return "1"  # as many as one
             if text is None or text.lower() in _NOTHING:
                 continue
             value = _as_words(text)
@@ -97,11 +108,16 @@ class MegatronOptions(Mapping[str, str]):
             if default_texts.get(path) != text:
                 return value
             default = value if default is None else default
-        for key, value in _implied(self._tool, option):
-            source = self if key in _option_names() else self._options
-            if is_on(source, key):
+        value = self._implied_text(implied)
+        return default if value is None else value
+
+    def _implied_text(self, implied: tuple[tuple[str, str], ...], by_launcher: bool = False) -> str | None:
+        """Return the text that an option has by others, or by options of a launcher alone; None without it."""
+        for key, value in implied:
+            is_launched = key.startswith("--") and key not in _option_names()
+            if (is_launched or not by_launcher) and is_on(self._options if is_launched or key[0] != "-" else self, key):
                 return value
-        return default
+        return None
 
 
 @functools.cache

@@ -99,7 +99,8 @@ def framework_of(files: Sources, tool: str) -> str:
     """
     frameworks = _signs()["tools"][tool].get("frameworks", {})
     tables = (part.table for part in files.parts if part.table is not None)
-    names = (str(module.get("framework")) for node in tables for module in _tables(node) if "framework" in module)
+    names = [str(module.get("framework")) for node in tables for module in _tables(node) if "framework" in module]
+    names += re.findall(r"examples/(\w+)/configs/", files.text) if not names else []
     return next((frameworks[name] for name in names if name in frameworks), tool)
 
 
@@ -113,7 +114,18 @@ def _tables(node: Any) -> Iterator[dict[str, Any]]:
 
 def matches_word(word: str, pattern: str) -> bool:
     """True for a word of a command that a pattern describes, with or without its folder."""
-    return fnmatch.fnmatchcase(word, pattern) or fnmatch.fnmatchcase(PurePath(word).name, pattern)
+    is_of_kind = word[:1] != "-" or pattern[:1] == "-"
+    return is_of_kind and len(word) < _LONGEST_WORD and bool(_pattern(pattern).fullmatch(word))
+
+
+#: Characters from which on a word names no program.
+_LONGEST_WORD = 500
+
+
+@functools.lru_cache(maxsize=512)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    """Return the expression of a pattern, with any folder in front."""
+    return re.compile(rf"(?:.*/)?(?:{fnmatch.translate(pattern)})", re.DOTALL)
 
 
 def paths_of(node: Any, prefix: str = "") -> list[str]:
@@ -188,7 +200,7 @@ _NOISE = re.compile(
     r"(instruct|chat|base|it|hf|thinking|reasoning|pretrain\w*|pretraining|finetun\w*|sft|dpo|grpo|lora|qlora|full|cpt"
     r"|config|conf|recipe|recipes|proxy|bf16|fp16|fp8|nvfp4|fp4|mxfp4|int4|int8|awq|gptq|w4a16|w8a8|w4a8|kv|dynamic"
     r"|quantized|preview|release|train|training|run|job|launch|serve|server|deploy|deployment|disagg|agg|example"
-    r"|benchmark|perf|test|script|mcore|megatron|moe|dense|tuned|single|multi|node|nodes|slurm|sbatch|srun|vllm|sglang"
+    r"|dropped|dropless|optimized|dcn|synthetic|megablox|benchmark|perf|test|script|mcore|megatron|moe|dense|tuned|single|multi|node|nodes|slurm|sbatch|srun|vllm|sglang"
     r"|trtllm|dynamo|nemo|torchtitan|maxtext|primus|deepspeed|fsdp|zero\d?|v0|v\d+\.\d+|(tp|pp|dp|ep|cp|bs|gbs|mbs)\d+"
     r"|\d+(gpus?|nodes?|n|g|k|gb)|x?\d+x?|[a-z]?h?\d{2,3}x?|(0\d|1[0-2])[0-3]\d|2\d(0\d|1[0-2])|a100|h100|h200|b200"
     r"|gb200|gb300|b300|mi\d+x?|v5p|v6e|v5e|v4|pile|c4|alpaca|meta|the|sh|py|yaml|yml|toml|json|txt)",
@@ -210,10 +222,12 @@ def model_of(text: str) -> str | None:
         return None
     name = PurePath(text).name.removesuffix(".yaml").removesuffix(".toml").removesuffix(".json").removesuffix(".sh")
     name = name.removesuffix(".yml").removesuffix(".py")
-    for short, full in _signs()["short_names"].items():
-        name = re.sub(rf"(?i)(?<![a-z0-9]){short}(?![a-z0-9])", full, name)
     if match := _COMPONENT.fullmatch(name):
         name = match[1]
+    for short, full in _signs()["short_names"].items():
+        name = re.sub(rf"(?i)(?<![a-z0-9]){short}(?![a-z0-9])", full, name)
+    if slug := _signs()["models"].get(name.lower()):
+        return str(slug)
     for spelling in (text, name, *_spellings(name)):
         if any(c.isalpha() for c in spelling) and (slug := catalog.find("workload", spelling)):
             return slug
@@ -226,6 +240,9 @@ _COMPONENT = re.compile(r"(?:[a-z]\w*\.){2,}(?:q?lora_|q?dora_)?([a-z]\w*)")
 
 def _spellings(name: str) -> Iterator[str]:
     """Yield spellings of a name without its noise, with the point that recipes leave out of a generation."""
+    joined = re.sub(r"(?i)\b(llama|qwen|glm|phi|gemma)[-_]?(\d)[-_](\d)(?=[-_])", r"\1-\2.\3", name)
+    if joined != name:
+        yield from _spellings(joined)
     words = [word for word in re.split(r"[-_ ]+", name) if word]
     significant = [word for word in words if not _NOISE.fullmatch(word) or re.fullmatch(r"\d+x\d+", word)]
     for kept in (significant, [w for w in words if not _NOISE.fullmatch(w) or re.fullmatch(r"[a-z]\d+b?|\d+", w)]):
@@ -331,6 +348,10 @@ def devices_of(files: Sources, options: Mapping[str, str], stated: Mapping[str, 
         texts += [files.variables.get(name) for name in launchers[f"variables_{key}"]]
         counts[key] = next(filter(None, map(_count, texts)), None)
     nodes, per_node, total = counts["nodes"], counts["per_node"], counts["total"]
+    if included := _included(launched.get("--include", "")):
+        nodes, total = included
+    if per_node is None and total is None:
+        per_node = next(filter(None, (_listed(files.variables.get(name, "")) for name in _VISIBLE)), None)
     if total is None and (nodes or per_node):
         total = (nodes or 1) * per_node if per_node else None
     return DeviceCount(total, nodes, per_node)
@@ -339,7 +360,8 @@ def devices_of(files: Sources, options: Mapping[str, str], stated: Mapping[str, 
 def launcher_options() -> frozenset[str]:
     """Return the options of launchers that state devices: each has one value."""
     launchers = _signs()["launchers"]
-    return frozenset(itertools.chain(launchers["nodes"], launchers["per_node"], launchers["total"], launchers["more"]))
+    keys = ("nodes", "per_node", "total", "more")
+    return frozenset(("-m", *itertools.chain.from_iterable(launchers[key] for key in keys)))
 
 
 def identity_of(
@@ -391,6 +413,30 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         name, equals, value = word.partition("=")
         if word.startswith("-"):
             yield name, value if equals else words[i + 1] if i + 1 < len(words) else ""
+
+
+#: Variables that list the devices of a node which programs see.
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
+
+
+def _listed(text: str) -> int | None:
+    """Return how many devices a list of numbers has, None for another text.
+
+    >>> _listed("0,1,2,3"), _listed("all")
+    (4, None)
+    """
+    return len(text.split(",")) if re.fullmatch(r"\d+(,\d+)*", text.strip()) else None
+
+
+def _included(text: str) -> tuple[int, int] | None:
+    """Return (nodes, devices) of ``--include`` of DeepSpeed's launcher, None where it does not list devices.
+
+    >>> _included("worker-0:0,1@worker-1:2,3")
+    (2, 4)
+    """
+    counts = [_listed(host.partition(":")[2]) for host in text.split("@")]
+    known = [count for count in counts if count]
+    return (len(counts), sum(known)) if len(known) == len(counts) else None
 
 
 def _gres(launched: Mapping[str, str]) -> str | None:

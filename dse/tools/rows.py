@@ -102,7 +102,8 @@ def defaults_of(
         version: that runs; "" for that of the table.
         chip: accelerator of the catalogue; "" if unknown.
         stated: option → text of what is said; a row of ``options`` counts where all of its patterns match, and none
-            of those ``without``, and the first that is there of each entry of ``over`` exceeds its number.
+            of those ``without``, and the first that is there of each entry of ``over`` exceeds its number. A row that
+            ``replaces`` has no other defaults: a configuration that is not there has its own.
 
     >>> from dse.tools import tool_of
     >>> defaults_of(tool_of("vllm"), "0.33", "b200-sxm-180gb")["--gpu-memory-utilization"]
@@ -121,7 +122,7 @@ def defaults_of(
         is_of_chip = "chips" not in row or any(fnmatch.fnmatchcase(chip, pattern) for pattern in row["chips"])
         is_over = all(_exceeds(stated, names.split("|"), limit) for names, limit in row.get("over", {}).items())
         if is_of_version and is_of_options and is_of_chip and is_over:
-            defaults |= row["values"]
+            defaults = {**({} if row.get("replaces") else defaults), **row["values"]}
     return defaults
 
 
@@ -224,6 +225,8 @@ def option_name(text: str, tool: Tool) -> str:
         text = "--" + text[2:].replace("_", "-")
     if text in tool.aliases:
         return tool.aliases[text]
+    if tool.overrides_prefix and text.startswith("--"):
+        return tool.overrides_prefix + text[2:].replace("-", "_")
     head, dot, tail = text.partition(".")
     return f"{tool.aliases[head]}{dot}{tail}" if dot and head in tool.aliases else text
 

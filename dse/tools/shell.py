@@ -21,6 +21,9 @@ from dse.errors import InputError
 #: Maximum number of words of a script, with loops and arrays, and of characters of one value.
 _MAX_WORDS, _MAX_CHARACTERS = 50_000, 100_000
 
+#: Maximum number of characters of a script.
+_MAX_SCRIPT = 500_000
+
 #: Maximum number of calls of the same functions.
 _MAX_CALLS = 100
 
@@ -28,7 +31,7 @@ _MAX_CALLS = 100
 _MAX_DEPTH = 12
 
 
-class Command(NamedTuple):
+class ShellCommand(NamedTuple):
     """A simple command of a script."""
 
     words: list[str]
@@ -41,7 +44,7 @@ class Command(NamedTuple):
 class Script(NamedTuple):
     """What a script says."""
 
-    commands: list[Command]
+    commands: list[ShellCommand]
     variables: dict[str, str]  #: values at its end
     directives: list[str]  #: words of lines ``#SBATCH`` and the like
 
@@ -81,6 +84,9 @@ def script(text: str, variables: Mapping[str, str] | None = None, depth: int = 0
     >>> script("TP=4; run --tp $TP --n $((TP * 2))").commands[0].words
     ['run', '--tp', '4', '--n', '8']
     """
+    if len(text) > _MAX_SCRIPT:
+        got, allowed = f"a script of {len(text):,} characters", f"at most {_MAX_SCRIPT:,}"
+        raise InputError("script", got, allowed, "give the launch command")
     reader = _Reader(dict(variables or {}), depth, role)
     if role and _ROLE_ARGUMENT.search(text):
         reader.variables.setdefault("1", role)
@@ -191,8 +197,13 @@ def _word_end(text: str, position: int) -> int:
         elif character in " \t\n;|&()<>":
             return position
         else:
-            position += 1
+            run = _PLAIN.match(text, position)
+            position = run.end() if run else position + 1
     return min(position, len(text))
+
+
+#: Characters of a word that mean nothing else.
+_PLAIN = re.compile(r"[^\\'\"`$ \t\n;|&()<>]+")
 
 
 # --- commands ---------------------------------------------------------------------------------------------
@@ -209,7 +220,7 @@ class _Reader:
         if depth > _MAX_DEPTH:
             raise InputError("script", "scripts nested too deep", f"at most {_MAX_DEPTH}", "give the inner script")
         self.variables: dict[str, str | list[str]] = dict(variables)
-        self.commands: list[Command] = []
+        self.commands: list[ShellCommand] = []
         self.depth, self.count = depth, 0
         self.devices, self.copies, self.role = "", 1, role
         self.functions: dict[str, list[_Token]] = {}
@@ -388,7 +399,7 @@ class _Reader:
             document = "\n".join(word for word in words[1:] if word not in ("-e", "-n", "%s\\n", "%b"))
             document = _unescaped(document) if words[0] == "printf" or "-e" in words[1:3] else document
         copies = max([self.copies, *(self.turns(text) for text in texts if "device=" in text)])
-        self.commands.append(Command(words, document, " ".join(self.words(target)), self.devices, copies))
+        self.commands.append(ShellCommand(words, document, " ".join(self.words(target)), self.devices, copies))
 
     def turns(self, text: str) -> int:
         """Return the number of values that a text takes in the loops around it, 1 without their variables."""
@@ -466,7 +477,9 @@ class _Reader:
                 else:
                     current += pieces[0] if pieces else ""
             else:
-                current, i = current + character, i + 1
+                run = _PLAIN.match(text, i)
+                end = run.end() if run else i + 1
+                current, i = current + text[i:end], end
         return [*words, current] if current or is_quoted else words
 
     def expanded(self, text: str) -> str:

@@ -23,7 +23,7 @@ from dse.tools.documents import MAX_VALUES, yaml_documents
 from dse.tools.interpolation import resolved
 from dse.tools.pods import EngineProcess
 from dse.tools.programs import engine_calls
-from dse.tools.shell import Command, script
+from dse.tools.shell import ShellCommand, script
 
 #: Tables of variables of the environment, by their keys.
 ENVIRONMENTS = ("env", "envs", "ENV_VARS", "env_vars", "env_variables", "environment", "environment_variables")
@@ -80,7 +80,9 @@ def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = No
     called = _called_files(texts)
     engines: list[tuple[str, EngineProcess]] = []
     clients: list[tuple[str, EngineProcess]] = []
-    for name, text in texts.items():
+    # scripts first: what they assign counts in configurations with variables
+    ordered = sorted(texts, key=lambda name: PurePath(name).suffix not in _SHELLS and "${" in texts[name])
+    for name, text in ((name, texts[name]) for name in ordered):
         documents = [] if PurePath(name).suffix == ".py" else _documents(name, text.lstrip("\ufeff"))
         workers = manifests.engine_processes(documents)
         engines += [(name, worker) for worker in workers]
@@ -148,7 +150,7 @@ def _read_engine(name: str, worker: EngineProcess, result: Sources) -> None:
         plain = resolved([word for word in words if not _is_script(word)], result.variables)
         texts = iter(map(str, plain))
         words = [word if _is_script(word) else next(texts) for word in words]
-        _read_command(place, Command(words), result, 0)
+        _read_command(place, ShellCommand(words), result, 0)
 
 
 def _called_files(texts: Mapping[str, str]) -> set[str]:
@@ -265,9 +267,9 @@ def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
             _read_script(f"{name}: {variable}", value, result, depth + 1)
 
 
-def _joined(commands: Iterable[Command]) -> Iterator[Command]:
+def _joined(commands: Iterable[ShellCommand]) -> Iterator[ShellCommand]:
     """Yield commands, lines of options joined to the command in front: a list of arguments needs no backslashes."""
-    before: Command | None = None
+    before: ShellCommand | None = None
     for command in commands:
         if before is not None and command.words[0].startswith("-") and not command.text and not before.text:
             before = before._replace(words=[*before.words, *command.words])
@@ -279,13 +281,13 @@ def _joined(commands: Iterable[Command]) -> Iterator[Command]:
         yield before
 
 
-def _read_command(name: str, command: Command, result: Sources, depth: int) -> None:
+def _read_command(name: str, command: ShellCommand, result: Sources, depth: int) -> None:
     """Add a command to a result, with the file or the script that it reads, and with scripts within its words."""
     if command.text and command.target:
         _read(command.target, command.text, result, depth + 1)
     elif command.text:
         _read(f"{name}: {command.words[0]}", command.text, result, depth + 1)
-    words = command.words
+    words = _without_container(command.words, result)
     if called := _called(words, result.files, name):
         file, arguments = called
         places = {str(i): argument for i, argument in enumerate(arguments, 1)}
@@ -303,11 +305,36 @@ def _read_command(name: str, command: Command, result: Sources, depth: int) -> N
     result.parts.append(Source(name, tuple(words), devices=command.devices, copies=command.copies))
 
 
+def _without_container(words: list[str], result: Sources) -> list[str]:
+    """Return a command that runs in a container from its image on, and add variables that it states to a result.
+
+    Other words are returned as they are.
+    """
+    if len(words) < 3 or PurePath(words[0]).name not in ("docker", "podman") or words[1] != "run":
+        return words
+    i = 2
+    while i < len(words) and words[i].startswith("-"):
+        name, equals, value = words[i].partition("=")
+        takes_next = not equals and name not in _CONTAINER_SWITCHES and not re.fullmatch(r"-[ditP]+", name)
+        value = words[i + 1] if takes_next and i + 1 < len(words) else value
+        variable, assigned, text = value.partition("=")
+        if name in ("-e", "--env") and assigned:
+            result.variables[variable] = text
+        i += 1 + takes_next
+    return words[i:]
+
+
+#: Options of a container's command without a value.
+_CONTAINER_SWITCHES = ("--rm", "--privileged", "--init", "--detach", "--interactive", "--tty", "--read-only")
+
+
 def _called(words: Sequence[str], files: Mapping[str, str], name: str) -> tuple[str, list[str]] | None:
     """Return (file, arguments) of a command that calls another of the files, None for others."""
     for i, word in enumerate(words[:8]):
         for file in files:
-            is_name = PurePath(word).name == PurePath(file).name and PurePath(file).suffix in _SHELLS
+            is_name = (
+                " " not in word and PurePath(word).name == PurePath(file).name and PurePath(file).suffix in _SHELLS
+            )
             if is_name and file != name.partition(":")[0]:
                 return file, list(words[i + 1 :])
     return None
@@ -383,7 +410,7 @@ def _read_inner(name: str, node: Any, result: Sources, depth: int, steps: Iterat
     is_map = node.get("kind") == "ConfigMap"
     words = [*_command_words(node.get("command")), *_command_words(node.get("args"))]
     if words:
-        _read_command(name, Command(_without_shell(words)), result, depth)
+        _read_command(name, ShellCommand(_without_shell(words)), result, depth)
     for key, child in node.items():
         if is_map and key == "data" and isinstance(child, dict):
             for file, text in child.items():

@@ -153,6 +153,10 @@ def _chunk_count(options: Mapping[str, str]) -> float | None:
 
 _MICRO_BATCH = f"{_PARALLEL}pipeline_parallel_microbatch_size"
 
+#: Sequences per rank and pass of the releases before v0.1, in which a pipeline had as many micro-batches as stages
+#: (``pipeline_parallel_microbatches or parallel_dims.pp`` of torchtitan/parallelisms/pipeline_llama.py).
+_OLDER_BATCH = "--training.batch_size"
+
 #: Numbers of micro-batches of a pass, of the release before and after that with their size.
 _MICRO_COUNTS = (f"{_PARALLEL}num_pp_microbatches", f"{_PARALLEL}pipeline_parallel_microbatches")
 
@@ -174,12 +178,15 @@ def _read_batch(options: Mapping[str, str]) -> dict[str, float]:
 
     A global batch of -1 is one pass of all replicas (Trainer of torchtitan/train.py).
     """
-    local, micro = option_number(options, _LOCAL_BATCH), option_number(options, _MICRO_BATCH)
+    older, micro = option_number(options, _OLDER_BATCH), option_number(options, _MICRO_BATCH)
+    local = older or option_number(options, _LOCAL_BATCH)
     batch, tokens = option_number(options, _GLOBAL_BATCH), option_number(options, _PASS_TOKENS)
     count = next((option_number(options, name) for name in _MICRO_COUNTS if name in options), None)
     if option_degree(options, _STAGES) == 1.0:
         micro = local
-    elif count and local:
+    elif older and not count:
+        count = option_degree(options, _STAGES)
+    if count and local and option_degree(options, _STAGES) > 1.0:
         micro = local / count
     shards = _shard_degree(options)
     if (batch is None or batch < 0.0) and local and shards:
@@ -350,6 +357,12 @@ def _optimiser_remark(options: Mapping[str, str]) -> str:
     return "" if name.lower() in ("adam", "adamw") else f"--optimizer.name {name} is not modelled: Adam counts"
 
 
+def _configuration_remark(options: Mapping[str, str]) -> str:
+    """Return that what a configuration in Python of the repository states is unknown, "" without one."""
+    name = options.get("--config", "")
+    return f"what --config {name} sets besides is unknown: defaults of {TORCHTITAN.name} count" if name else ""
+
+
 #: Names with dashes, which its command line takes too → those with underscores.
 _DASHED_NAMES = {
     f"--{name[2:].replace('_', '-')}": name
@@ -375,5 +388,12 @@ TORCHTITAN = read_tool(
     },
     aliases={**_DASHED_NAMES, **table("torchtitan")["aliases"]},
     effects=_EFFECTS,
-    remarks=(_schedule_remark, _budget_remark, _compile_remark, _experts_remark, _optimiser_remark),
+    remarks=(
+        _schedule_remark,
+        _budget_remark,
+        _compile_remark,
+        _experts_remark,
+        _optimiser_remark,
+        _configuration_remark,
+    ),
 )

@@ -33,7 +33,9 @@ _COPIES, _ZERO, _OVERLAP = "mapping.dp_replicate", "mapping.zero_stage", "mappin
 
 _DEVICE_BATCH, _STEPS, _TOTAL = "per_device_train_batch_size", "gradient_accumulation_steps", "total_train_batch_size"
 _TP, _CP, _SP = (f"parallelism_config_{name}_size" for name in ("tp", "cp", "sp"))
+_PP = "megatron_lm_pp_degree"
 _DEEPSPEED_MICRO, _DEEPSPEED_SP = "train_micro_batch_size_per_gpu", "sequence_parallel_size"
+_DEEPSPEED_BATCH = "train_batch_size"
 
 
 def _batch(leaf: Lookup) -> Pairs:
@@ -50,10 +52,13 @@ def _read_batch(options: Mapping[str, str]) -> dict[str, float]:
     micro, steps, total = (option_number(options, name) for name in (_DEVICE_BATCH, _STEPS, _TOTAL))
     by_deepspeed, devices = option_number(options, _DEEPSPEED_MICRO), option_number(options, WORLD_SIZE)
     ranks = option_degree(options, _TP) * option_degree(options, _CP) * option_degree(options, _SP)
-    ranks *= option_degree(options, "tensor_parallel.autotp_size")
-    replicas = devices / ranks if devices and devices % ranks == 0.0 else None
+    ranks *= option_degree(options, "tensor_parallel.autotp_size") * option_degree(options, _PP)
+    shard = option_number(options, _SHARD)
+    replicas = shard * option_degree(options, _REPLICATE) if shard and shard >= 1.0 else None
+    replicas = devices / ranks if devices and devices % ranks == 0.0 else replicas
     micro = by_deepspeed or micro
-    sizes = deepspeed.batch_triple(total, micro, None if total else steps, replicas)
+    whole = option_number(options, _DEEPSPEED_BATCH)  # of DeepSpeed: it has to agree
+    sizes = deepspeed.batch_triple(whole or total, micro, steps if whole or not total else None, replicas)
     if sizes[0] is None and replicas is None:
         return {} if micro is None else {_MICRO: micro}
     values = zip((_BATCH, _MICRO, _DP), sizes, strict=True)
@@ -157,20 +162,26 @@ def _deepspeed_stage(options: Mapping[str, str]) -> float | None:
     return 2.0 if kind == "DEEPSPEED" or uses else None
 
 
-def _runs_deepspeed(options: Mapping[str, str]) -> bool:
+def runs_deepspeed(options: Mapping[str, str]) -> bool:
     """True where options start DeepSpeed."""
     is_named = any(not names_nothing(options.get(name, "")) for name in _DEEPSPEED_FILES)
     return _deepspeed_stage(options) is not None or is_named or options.get(_KIND, "").upper() == "DEEPSPEED"
+
+
+def _runs_megatron(options: Mapping[str, str]) -> bool:
+    """True where Accelerate starts Megatron-LM (``MegatronLMPlugin``)."""
+    return options.get(_KIND, "").upper() == "MEGATRON_LM" or option_on(options, "use_megatron_lm")
 
 
 def _fsdp_strategy(options: Mapping[str, str]) -> str:
     """Return the strategy of FSDP, "" where it does not run."""
     words = options.get(_FSDP, "").lower().replace(",", " ").strip("[]").split()
     strategy, reshard = options.get(_STRATEGY, "").lower(), options.get(_RESHARD, "").lower()
-    names = (options.get(_KIND, "").upper() == "FSDP", option_on(options, "use_fsdp"), "fsdp_version" in options)
+    kind = options.get(_KIND, "").upper()
+    names = (kind == "FSDP", option_on(options, "use_fsdp"), "fsdp_version" in options, bool(reshard) and not kind)
     is_named = any("fsdp" in PurePath(options.get(option, "")).name.lower() for option in FILES)
     is_on = any(names) or is_named or bool(strategy) or not names_nothing(" ".join(words))
-    if not is_on or _runs_deepspeed(options):
+    if not is_on or runs_deepspeed(options):
         return ""
     stated = [_NUMBERED.get(text, text) for text in (strategy, reshard, *words)]
     stated += {"true": ["full_shard"], "false": ["shard_grad_op"]}.get(reshard, [])
@@ -193,12 +204,13 @@ def _read_shards(options: Mapping[str, str]) -> dict[str, float]:
     A hybrid strategy shards within a node.
     """
     stage, strategy, nodes = _deepspeed_stage(options), _fsdp_strategy(options), option_number(options, NODES)
-    copies, runs_deepspeed = option_number(options, _REPLICATE), _runs_deepspeed(options)
+    copies, is_deepspeed = option_number(options, _REPLICATE), runs_deepspeed(options)
     shares = deepspeed.read_shards(options)
-    if runs_deepspeed:
+    if is_deepspeed:
         return shares if stage is None else shares | {_ZERO: stage}
     if not strategy:
-        return {_ZERO: 0.0}
+        is_sharded = _runs_megatron(options) and option_on(options, "megatron_lm_use_distributed_optimizer")
+        return {_ZERO: 1.0 if is_sharded else 0.0}
     stage, is_hybrid = _STRATEGIES[strategy]
     if copies is not None and copies > 1.0:
         return {_ZERO: stage, _COPIES: copies}
@@ -211,11 +223,16 @@ def _overlap(leaf: Lookup) -> Pairs | None:
 
 
 def _read_overlap(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → overlap of messages: DDP and FSDP have it, DeepSpeed by its configuration or stage."""
+    """Return path → overlap of messages: DDP and FSDP have it, DeepSpeed by its configuration or stage.
+
+    Accelerate does not turn Megatron-LM's overlap on.
+    """
+    if _runs_megatron(options):
+        return {_OVERLAP: 0.0}
     stage = _deepspeed_stage(options)
     stated = deepspeed.read_overlap(options)
     if stage is None:
-        return {} if _runs_deepspeed(options) else {_OVERLAP: 1.0}
+        return {} if runs_deepspeed(options) else {_OVERLAP: 1.0}
     return stated or {_OVERLAP: float(stage == 3.0)}
 
 
@@ -233,6 +250,21 @@ _TIERS = tuple(
     f"mapping.tiers.{name}"
     for name in ("gradient_depth", "gradient_copy_bytes", "pinned", "storage_optimizer", "storage_weights")
 )
+
+#: Leaves of messages and of the update on the host, which a configuration of DeepSpeed alone states.
+_MESSAGES = (
+    "mapping.sharding.gathered_bytes",
+    "mapping.sharding.scattered_bytes",
+    "mapping.tiers.pipeline_read",
+    "mapping.tiers.pipeline_write",
+    "mapping.tiers.sub_group_size",
+)
+
+
+def _read_messages(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → value of leaves that a configuration of DeepSpeed states by itself."""
+    rules = [rule for rule in deepspeed.DEEPSPEED.rules if rule.paths[0] in _MESSAGES]
+    return {path: value for rule in rules for path, value in rule.read(options).items()}
 
 
 def _deepspeed_offload(options: Mapping[str, str]) -> dict[str, str]:
@@ -257,8 +289,8 @@ def _read_offload(options: Mapping[str, str]) -> dict[str, float]:
     strategy, is_on = _fsdp_strategy(options), option_on(options, _FSDP_OFFLOAD)
     offload = _deepspeed_offload(options)
     is_word = "offload" in options.get(_FSDP, "").lower().split()
-    if _runs_deepspeed(options):
-        return deepspeed.read_offload(offload) | deepspeed.read_update(offload)
+    if runs_deepspeed(options):
+        return deepspeed.read_offload(offload) | deepspeed.read_update(offload) | _read_messages(options)
     if strategy and (is_on or is_word):
         return dict.fromkeys(_OFFLOADED, 1.0)
     return dict.fromkeys(_OFFLOADED[:2], 0.0)
@@ -267,6 +299,9 @@ def _read_offload(options: Mapping[str, str]) -> dict[str, float]:
 def _offload(leaf: Lookup) -> Pairs | None:
     """Return the offload of the whole state of FSDP as an option; None for parts of it."""
     shares = [leaf(path) or 0.0 for path in _OFFLOADED]
+    gathered, *others = (leaf(path) or 0.0 for path in _MESSAGES[:-1])
+    if gathered not in (0.0, 2.0) or any(others):
+        return None
     if shares[:2] == [0.0, 0.0]:
         return []
     return [(_FSDP_OFFLOAD, "true")] if shares == [1.0] * len(shares) and (leaf(_ZERO) or 0.0) >= 2.0 else None
@@ -290,6 +325,9 @@ def _read_recompute(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → recompute of whole layers, and where their inputs are, that options state."""
     text = options.get(_CHECKPOINTS, "none").strip().lower()
     by_fsdp, offloads = option_on(options, _FSDP_CHECKPOINTS), option_on(options, "activation_offloading")
+    is_selective = option_on(options, "megatron_lm_recompute_activations")
+    if _runs_megatron(options):  # of attention's core
+        return {"mapping.recompute": float(Recompute.selective if is_selective else Recompute.none)}
     is_stated = _CHECKPOINTS in options or by_fsdp  # FSDP's, if it is off, says nothing of the program's
     is_on = by_fsdp or text in ("", "true", "1", "offload", "offload_disk", "unsloth")
     values = {"mapping.recompute": float(Recompute.full if is_on else Recompute.none)} if is_stated else {}
@@ -313,20 +351,20 @@ _SWITCHES = {
 _DTYPES = {"bfloat16": Precision.bf16, "bf16": Precision.bf16, "float16": Precision.fp16, "fp16": Precision.fp16}
 
 
-def _mixed_precision(options: Mapping[str, str]) -> Precision | None:
+def mixed_precision(options: Mapping[str, str]) -> Precision | None:
     """Return the format that products are cast to, None without one."""
     text = options.get("mixed_precision", "no").lower()
     switches = {code: [option_on(options, name) for name in names] for code, names in _SWITCHES.items()}
     return next((code for code, on in switches.items() if any(on) or text == code.name), None)
 
 
-def _weight_format(options: Mapping[str, str]) -> Precision | None:
+def weight_format(options: Mapping[str, str]) -> Precision | None:
     """Return the 16-bit format in which weights are loaded, None for 32 bits or an open one.
 
     Of a tool that loads them in the format of its products, ``mixed``, that one.
     """
     text, pure = options.get(_DTYPE, "").lower().rpartition(".")[2], option_on(options, "pure_bf16")
-    is_cast, mixed = option_on(options, "bfloat16"), _mixed_precision(options)
+    is_cast, mixed = option_on(options, "bfloat16"), mixed_precision(options)
     if text == "mixed":
         return mixed if mixed in (Precision.bf16, Precision.fp16) else None
     return Precision.bf16 if pure or is_cast else _DTYPES.get(text)
@@ -334,7 +372,7 @@ def _weight_format(options: Mapping[str, str]) -> Precision | None:
 
 def _read_precision(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → format of products that options state, else 32 bits."""
-    mixed, weights, tf32 = _mixed_precision(options), _weight_format(options), option_on(options, "tf32")
+    mixed, weights, tf32 = mixed_precision(options), weight_format(options), option_on(options, "tf32")
     code = mixed if mixed is not None else weights if weights is not None else None
     return {_PRECISION: float(code if code is not None else Precision.tf32 if tf32 else Precision.fp32)}
 
@@ -353,16 +391,16 @@ def _read_state(options: Mapping[str, str]) -> dict[str, float]:
     DeepSpeed has weights of 16 bits with a copy in 32; FSDP and automatic casts have weights in 32 bits alone; weights
     that are loaded in 16 bits and not cast up are all in 16.
     """
-    weights, mixed, optimiser = _weight_format(options), _mixed_precision(options), options.get(OPTIMISER, "").lower()
-    runs_deepspeed, strategy = _runs_deepspeed(options), _fsdp_strategy(options)
+    weights, mixed, optimiser = weight_format(options), mixed_precision(options), options.get(OPTIMISER, "").lower()
+    is_deepspeed, strategy = runs_deepspeed(options), _fsdp_strategy(options)
     casts_up = bool(strategy) and mixed is not None and not option_on(options, "enable_fp8_training")
-    is_16_bits = weights is not None and not runs_deepspeed and not casts_up
+    is_16_bits = weights is not None and not is_deepspeed and not casts_up
     if is_16_bits:
         values = dict.fromkeys(_STATE, 2.0)
-    elif runs_deepspeed and (mixed is not None or weights is not None):
+    elif (is_deepspeed or _runs_megatron(options)) and (mixed is not None or weights is not None):
         values = {_STATE[0]: 0.0}
     else:
-        values = {_STATE[0]: 4.0} | ({} if runs_deepspeed else {_STATE[2]: 4.0})
+        values = {_STATE[0]: 4.0} | ({} if is_deepspeed else {_STATE[2]: 4.0})
     bits = re.search(r"(8|4)[-_]?bit", optimiser)
     return values | ({_STATE[1]: float(bits[1]) / 8.0} if bits else {})
 
@@ -386,7 +424,7 @@ RULES = {
     "length": CompositeOption(("workload.seq_len",), _length, _read_length),
     "shards": CompositeOption((_ZERO, _COPIES), _shards, _read_shards),
     "overlap": CompositeOption((_OVERLAP,), _overlap, _read_overlap, writes_default=True),
-    "offload": CompositeOption((*_OFFLOADED, *_TIERS), _offload, _read_offload),
+    "offload": CompositeOption((*_OFFLOADED, *_TIERS, *_MESSAGES), _offload, _read_offload),
     "recompute": CompositeOption(
         ("mapping.recompute", "mapping.recompute_share", _ACTIVATIONS, _ON_STORAGE), _recompute, _read_recompute
     ),

@@ -27,6 +27,9 @@ def split(text: str | Sequence[str]) -> list[str]:
 #: An option: with two dashes, with one that is no sign, or ``name=value`` of configurations with Hydra's prefixes.
 _OPTION = re.compile(r"--|-[A-Za-z]|\+{0,2}[A-Za-z_][\w.]*=")
 
+#: Names of options whose value may be a program.
+_TAKES_FILES = re.compile(r"plugin|file|path|script|module|entry|config|program")
+
 
 def options(
     words: Sequence[str],
@@ -57,6 +60,8 @@ def options(
             values_by_option[name] = [value] if equals else []
         elif word in ("(", ")"):  # of a shell array
             name = ""
+        elif word.endswith(".py") and (values_by_option.get(name) or not _TAKES_FILES.search(name)):
+            name = ""  # the program that a launcher starts
         elif name and not (name in single and values_by_option[name]):
             values_by_option[name].append(word)
     return {name: " ".join(values) for name, values in values_by_option.items()}

@@ -128,7 +128,7 @@ def test_help_has_five_panels_with_every_command(command):
     panels = dict(re.findall(r"^(\w[\w ]*):\n((?:  .*\n)+)", f"Ask:{text}", re.MULTILINE))
     assert [*panels] == ["Ask", "Serve", "Compare with reality", "Show", "Manage"]
     listed = [line.split()[0] for rows in panels.values() for line in rows.splitlines() if line[2] != " "]
-    assert sorted(listed) == sorted(typer.main.get_command(app).commands) and len(listed) == 28
+    assert sorted(listed) == sorted(typer.main.get_command(app).commands) and len(listed) == 29
 
 
 SEVERAL = ["tp=8,pp=2", "tp=8, pp=2", "tp=8;pp=2", "tp=8 pp=2", "tp=8 , pp = 2"]

@@ -83,7 +83,10 @@ def strangers(tmp_path_factory, request) -> Path:
         for event in trace["traceEvents"]
     ]
     write("trace.json", json.dumps(trace))
-    write("arguments.txt", f"--tensor-model-parallel-size 2 --unheard-of '{HOSTILE}' --{HOSTILE} 3")
+    write("arguments.txt", f"--tensor-model-parallel-size 2 --unheard-of '{HOSTILE}' '--{HOSTILE}' 3")
+    recipe = f"model: {{name: bad-model, {quoted()}: 3}}\ntensor_parallel_size: 2\n{quoted()}: {quoted()}\n"
+    write("recipe.yaml", recipe)
+    write("recipe.sh", f"# {HOSTILE}\nvllm serve bad-model -tp 2 '--{HOSTILE}' 3\n\x1b[35m 'open")
     write("config.json", json.dumps({"model_type": HOSTILE, "architectures": [HOSTILE]}))
     saved = os.environ.get("DSE_CATALOG")
     os.environ["DSE_CATALOG"] = str(catalog)
@@ -111,6 +114,10 @@ LINES = {
                  "-w bad-model -s bad-chip --serving"],
     "serve": ["-w bad-model -s bad-chip"],
     "break-even": ["-w llama-3-8b --on bad-chip --on h100 --tpot 30ms --from 1 --to 2"],
+    "read": ["arguments.txt --for megatron-lm -w bad-model -s bad-cluster -n 4",
+             "arguments.txt --for megatron-lm --json",
+             "recipe.yaml --for vllm -s bad-chip", "recipe.yaml", "recipe.sh", "config.json",
+             "arguments.txt --for megatron-lm -w bad-model -s bad-cluster -n 4 -o again.txt --force"],
     "run": ["sweep.toml --no-figure -o run.nc --force", "wrong.toml"],
     "search": ["search.toml --no-figure -o search.nc --force"],
     "decide": ["bad-chip h100 -w bad-model --set n_devices=2", "a.nc"],
@@ -203,6 +210,7 @@ def test_no_command_prints_what_a_terminal_obeys(line, strangers, monkeypatch, c
         "run a.toml -o a.nc --no-figure",
         "validate rows.csv",
         "launch -w bad-model -s bad-cluster --for megatron-lm --arguments arguments.txt",
+        "read arguments.txt --for megatron-lm -w bad-model -s bad-cluster -n 4",
         slow("pools pools.toml"),
     ],
 )

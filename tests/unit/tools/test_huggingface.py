@@ -1,4 +1,4 @@
-"""Transformers, TRL, Accelerate, axolotl and LLaMA-Factory: what files and lines state, with the defaults of each."""
+"""Transformers, TRL, Accelerate, axolotl, LLaMA-Factory, torchtune: what files state, with the defaults of each."""
 
 from __future__ import annotations
 
@@ -223,8 +223,26 @@ def test_a_script_with_a_configuration_of_its_launcher():
     assert of_wanted(found, wanted) == wanted
 
 
-def test_accelerate_is_read_alone():
-    assert tool_of("accelerate").reads_only
+def test_accelerate_starts_megatron():
+    """Degrees of its plug-in for Megatron-LM divide the processes; the rest is as its defaults say."""
+    config = """
+        distributed_type: MEGATRON_LM
+        megatron_lm_config: {megatron_lm_tp_degree: 2, megatron_lm_pp_degree: 4, megatron_lm_num_micro_batches: 4}
+        mixed_precision: bf16
+        num_machines: 2
+        num_processes: 16
+        """
+    settings = read_files({"config.yaml": config}).settings
+    wanted = {"tp": 2, "pp": 4, "dp": 2, "zero_stage": 0, "sequence_parallel": 0, "recompute": 0, "overlap_dp": 0}
+    assert {name: settings[name] for name in wanted} == wanted
+    more = "{megatron_lm_use_distributed_optimizer: true, megatron_lm_sequence_parallelism: true,"
+    settings = read_files({"config.yaml": config.replace("{megatron_lm_tp", f"{more} megatron_lm_tp")}).settings
+    assert (settings["zero_stage"], settings["sequence_parallel"]) == (1, 1)
+
+
+@pytest.mark.parametrize("tool", ["accelerate", "torchtune"])
+def test_a_file_in_part_is_read_alone(tool):
+    assert tool_of(tool).reads_only
 
 
 # --- axolotl and LLaMA-Factory --------------------------------------------------------------------------------
@@ -302,15 +320,72 @@ def test_llama_factory_states_a_run(lines, wanted):
     assert of_wanted({short_name(path): value for path, value in reading.values.items()}, wanted) == wanted
 
 
+TORCHTUNE = """
+tokenizer:
+  _component_: torchtune.models.llama3.llama3_tokenizer
+  max_seq_len: 4096
+dataset:
+  _component_: torchtune.datasets.alpaca_dataset
+  packed: true
+model:
+  _component_: torchtune.models.llama3_1.llama3_1_8b
+optimizer:
+  _component_: torch.optim.AdamW
+  lr: 2e-5
+loss:
+  _component_: torch.nn.CrossEntropyLoss
+batch_size: 2
+gradient_accumulation_steps: 4
+dtype: bf16
+"""
+
+#: Further lines → values on 8 devices.
+TORCHTUNE_LINES = [
+    # FSDP is always on, and weights are in the format of products
+    ("", dict(dp=8, micro_batch=2, global_batch=64, seq_len=4096, zero_stage=3, precision=Precision.bf16)),
+    ("", dict(recompute=Recompute.none, parameter_bytes=2, moment_bytes=2, gradient_bytes=2, fused_elementwise=0)),
+    ("fsdp_reshard_after_forward: false", dict(zero_stage=2)),
+    ("fsdp_cpu_offload: true", dict(offload_weights=1, offload_optimizer=1)),
+    ("enable_activation_checkpointing: true\nenable_activation_offloading: true",
+     dict(recompute=Recompute.full, offload_activations=1)),
+    ("compile: true", dict(fused_elementwise=1)),
+    ("enable_fp8_training: true", dict(precision=Precision.fp8, parameter_bytes=2)),
+    ("tensor_parallel_dim: 2\ndata_parallel_replicate_dim: 2\ndata_parallel_shard_dim: -1",
+     dict(tp=2, dp=4, dp_replicate=2, global_batch=32)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "wanted"), TORCHTUNE_LINES)
+def test_torchtune_states_a_run(lines, wanted):
+    reading = read_files({"run.yaml": f"{TORCHTUNE}{lines}\n"}, 8)
+    assert (reading.tool.name, reading.workload, reading.notes) == ("torchtune", "llama-3-1-8b", ())
+    assert of_wanted({short_name(path): value for path, value in reading.values.items()}, wanted) == wanted
+    assert not [entry.option for entry in reading.options if entry.status == "unknown"]
+
+
+def test_a_command_of_torchtune_counts_before_its_file():
+    line = "tune run --nnodes 2 --nproc_per_node 8 full_finetune_distributed --config run.yaml batch_size=1 dtype=fp32"
+    reading = read_files({"run.sh": line, "run.yaml": TORCHTUNE})
+    found = {short_name(path): value for path, value in reading.values.items()}
+    wanted = dict(micro_batch=1, global_batch=64, precision=Precision.fp32, parameter_bytes=4, moment_bytes=None)
+    assert (reading.devices.total, reading.devices.nodes) == (16, 2)
+    assert of_wanted(found, wanted) == wanted
+
+
+def test_a_configuration_of_torchtune_that_is_not_there_has_no_prediction():
+    reading = read_files({"run.sh": "tune run full_finetune_distributed --config llama3/8B_full batch_size=1"}, 8)
+    assert "give llama3/8B_full too: what it says is unknown" in reading.missing
+
+
 @pytest.mark.parametrize("text", [
-    AXOLOTL + "adapter: qlora\nload_in_4bit: true\nlora_r: 16\n",
-    LLAMA_FACTORY.replace("full", "lora") + "lora_rank: 8\n",
+    AXOLOTL + "adapter: llama-adapter\n",
+    LLAMA_FACTORY.replace("full", "freeze"),
     LLAMA_FACTORY + "quantization_bit: 4\n",
 ])  # fmt: skip
 def test_training_of_some_weights_has_no_prediction(text):
     reading = read_files({"run.yaml": text}, 8, system="h100-sxm-80gb")
-    assert any("training of all weights alone is modelled" in limit for limit in reading.limits)
-    assert any("training of all weights alone is modelled" in text for text in reading.missing)
+    assert any("training of all weights and of low-rank adapters is modelled" in limit for limit in reading.limits)
+    assert any("is modelled, not" in text for text in reading.missing)
 
 
 def test_training_of_all_weights_lacks_nothing():
@@ -351,3 +426,16 @@ def test_samples_have_no_unknown_option(text):
 def test_a_batch_that_is_no_number_is_refused():
     with pytest.raises(InputError, match="micro_batch"):
         read_files({"run.yaml": LLAMA_FACTORY.replace("batch_size: 1", "batch_size: many")}, 8)
+
+
+@pytest.mark.parametrize(("line", "counts"), [
+    ("deepspeed --include localhost:0,1,2,3 run_clm.py", (1, 4)),
+    ("deepspeed --include=worker-0:0,1@worker-1:2,3 run_clm.py", (2, 4)),
+    ("deepspeed --include worker-0@worker-1 run_clm.py", (None, None)),
+    ("CUDA_VISIBLE_DEVICES=0,1 python run_clm.py", (None, 2)),
+    ("CUDA_VISIBLE_DEVICES=0,1,2,3 torchrun --nproc_per_node 2 run_clm.py", (None, 2)),
+])  # fmt: skip
+def test_devices_are_those_that_a_launcher_lists(line, counts):
+    options = " --model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 2 --bf16"
+    devices = read_files({"run.sh": line + options}).devices
+    assert (devices.nodes, devices.total) == counts

@@ -9,7 +9,7 @@ from dse.tools import TOOLS, read_files
 from dse.tools.layouts import chunk_count, layer_kinds
 from dse.tools.reading import option_names
 from dse.tools.rows import defaults_of, table
-from dse.types import AllToAll, Attention, ContextExchange, Precision, Recompute
+from dse.types import AllToAll, Attention, ContextExchange, Precision, Recompute, Schedule
 
 FAMILY = ("megatron-lm", "megatron-bridge", "nemo", "nemo-run", "nemo-rl", "primus", "megatron-deepspeed")
 
@@ -182,6 +182,16 @@ RECIPES = {
           --moe_flex_dispatcher_backend hybridep --moe_a2a_overlap true model.num_layers=8 model.num_moe_experts=8
         """, {"zero_stage": 3, "recompute": Recompute.full, "recompute_share": 0.5, "all_to_all": AllToAll.by_node,
               "overlap_ep": 1, "precision": Precision.mxfp8}),
+    # its base has tp 2, pp 4, 5 chunks, cp 2: options of the launcher come behind (set_user_overrides)
+    "a recipe with other degrees": ("megatron-bridge", """
+        python run_script.py -mr llama3_70b -g b200 -ng 64 -c bf16 -tp 1 -pp 1 -cp 1 -vp None --use_megatron_fsdp true
+        """, {"tp": 1, "pp": 1, "cp": 1, "virtual_stages": 1, "zero_stage": 3, "sequence_parallel": 0}),
+    "a recipe with other chunks": ("megatron-bridge", """
+        python run_script.py -mr deepseek_v3 -g h100 -ng 1024 -c fp8_sc -pp 8 -vp 4 --recompute_modules moe_act
+        """, {"pp": 8, "virtual_stages": 4, "recompute": Recompute.norms}),
+    "gradients summed in 32 bits": ("megatron-bridge", """
+        torchrun run_recipe.py --recipe llama3_8b_pretrain_config ddp.grad_reduce_in_fp32=true
+        """, {"gradient_message_bytes": 4, "gradient_bytes": 4}),
     "overrides of a recipe": ("megatron-bridge", """
         torchrun scripts/training/run_recipe.py --recipe llama3_8b_pretrain_config train.global_batch_size=256 \\
           model.tensor_model_parallel_size=2 mixed_precision=bf16_with_nvfp4_mixed ddp.overlap_grad_reduce=false
@@ -241,7 +251,21 @@ RECIPES = {
           --deepspeed-activation-checkpointing --checkpoint-activations --use-flash-attn-v2
         """, {"cp": 4, "cp_comm_type": ContextExchange.a2a, "zero_stage": 3, "overlap_dp": 1, "tp": 1,
               "recompute": Recompute.full, "attention": Attention.flash}),
+    "zero bubbles of Megatron-DeepSpeed": ("megatron-deepspeed", f"""
+        deepspeed --num_nodes 2 --num_gpus 8 pretrain_gpt.py {SHAPE} --micro-batch-size 1 --global-batch-size 64 \\
+          --pipeline-model-parallel-size 8 --zero-stage 0 --deepspeed --enable-zbh1-pipeline --fp16
+        """, {"pp": 8, "schedule": Schedule.zb_h1, "zero_stage": 0, "precision": Precision.fp16}),
 }  # fmt: skip
+
+
+def test_a_configuration_beside_states_offload():
+    """The file that --deepspeed_config names says where the optimiser is, and the format."""
+    script = f"deepspeed --num_nodes 1 --num_gpus 8 pretrain_gpt.py {SHAPE} --micro-batch-size 1 --deepspeed"
+    config = '{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": true}}'
+    reading = read_files({"run.sh": script + " --deepspeed_config ds.json --zero-stage 3", "ds.json": config})
+    settings = reading.settings
+    assert reading.tool.name == "megatron-deepspeed"
+    assert (settings["zero_stage"], settings["offload_optimizer"], settings["precision"]) == (3, 1, Precision.bf16)
 
 
 def settings_of(reading):
@@ -288,6 +312,7 @@ def test_a_dense_model_has_no_experts():
     ("options", "text"),
     [("--moe-layer-freq '[1,1,0]*8'", "neither dense layers"), ("--moe-layer-freq '[__import__(0)]'", "no list"),
      ("--moe-layer-freq '[0]*99999999'", "more than"), ("--tensor-model-parallel-size eight", "could not convert"),
+     ("--tensor-model-parallel-size 0", "tp of at least 1"),
      ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout '(t|)*99999999'", "letters")],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused(options, text):
@@ -341,3 +366,140 @@ def test_lists_of_layers_by_hand():
 
 def test_shapes_say_what_they_need():
     assert "--num-layers" in table("megatron-lm")["shape_options"]
+
+
+# --- scripts and functions that are called ----------------------------------------------------------------
+
+#: What a call says → what it is read as: sbatch_benchmarking.sh and runtime.conf of Megatron-MoE-ModelZoo.
+CALLS = {
+    "MODEL=Mixtral-8x22B PR=fp8 TP=4 GBS=512 bash sbatch_benchmarking.sh": {
+        "tp": 4, "pp": 8, "ep": 8, "micro_batch": 1, "global_batch": 512, "precision": Precision.fp8_block,
+        "weight_message_bytes": 1, "moment_bytes": 2, "all_to_all": AllToAll.by_node, "devices": 128,
+        "workload": "mixtral-8x22b", "zero_stage": 1, "sequence_parallel": 1,
+    },
+    "export GB200_CLUSTER=1 MODEL=DeepSeek-V3; NNODES=64 DISPATCHER=alltoall A2A_OVERLAP=1 VPP=2 MBS=2 "
+    "bash ./sbatch_benchmarking.sh --micro-batch-size 4": {
+        "micro_batch": 4, "virtual_stages": 2, "devices": 256, "all_to_all": AllToAll.pairwise, "overlap_ep": 1,
+        "precision": Precision.bf16,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", CALLS)
+def test_variables_of_a_script_that_is_not_there(line):
+    """Variables count as the script has them, and the reading says so."""
+    reading = read_files({"run.sh": line})
+    found = {**reading.settings, "devices": reading.devices.total, "workload": reading.workload}
+    assert {name: found[name] for name in CALLS[line]} == CALLS[line]
+    assert any("sbatch_benchmarking.sh is not among the files" in note for note in reading.notes)
+
+
+def test_variables_of_no_script_state_nothing():
+    line = f"TP=4 {LAUNCH} {SHAPE}"
+    assert read_files({"run.sh": line}).settings["tp"] == 1
+
+
+def test_a_script_by_places_is_asked_for():
+    """Values by place say nothing without the script that names them."""
+    with pytest.raises(InputError, match=r"run_mcore_qwen\.sh"):
+        read_files({"run.sh": "cd examples/qwen2_5\nsh run_mcore_qwen.sh dsw 7B 1 8 1e-5 1e-6 128 128 bf16 4 2"})
+
+
+#: Calls of recipes of NeMo 2: nemo/collections/llm/recipes.
+FACTORIES = {
+    "\"llama3_70b(num_nodes=16, name='x')\"": {"tp": 4, "pp": 4, "cp": 2, "seq_len": 8192, "devices": 128,
+                                              "workload": "llama-3-70b", "gradient_message_bytes": 4},
+    "'llama3_8b(num_nodes=2, num_gpus_per_node=4, performance_mode=True)'": {
+        "cp": 2, "devices": 8, "workload": "llama-3-8b", "overlap_tp": 1, "gradient_message_bytes": 2},
+    "'llama3_8b(num_nodes=2)' trainer.num_nodes=4 trainer.devices=8": {"devices": 32},
+    "'llama3_8b(num_nodes=open(1))' trainer.num_nodes=1": {"devices": 8},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_arguments_of_a_recipe(factory):
+    """Arguments of a recipe's function are options, stated ones count before them."""
+    reading = read_files({"run.sh": f"nemo llm pretrain --factory {factory} data.micro_batch_size=1"})
+    found = {**reading.settings, "devices": reading.devices.total, "workload": reading.workload}
+    assert {name: found[name] for name in FACTORIES[factory]} == FACTORIES[factory]
+
+
+def test_a_policy_states_its_gradients():
+    """NeMo-RL states the format in which gradients are summed."""
+    config = """
+        policy:
+          model_name: meta-llama/Llama-3.1-8B
+          train_micro_batch_size: 1
+          megatron_cfg:
+            enabled: true
+            distributed_data_parallel_config: {grad_reduce_in_fp32: %s}
+        """
+    sizes = [read_files({"grpo.yaml": config % text}).settings["gradient_message_bytes"] for text in ("true", "false")]
+    assert sizes == [4, 2]
+
+
+EXPERIMENT = """
+    modules:
+      pre_trainer:
+        framework: %s
+        model: %s
+        overrides: %s
+    """
+
+#: Script, framework, model and overrides of an experiment of Primus → what they are read as.
+EXPERIMENTS = {
+    "options behind a script": (
+        "NNODES=2 PRIMUS_PP=4 EXP=examples/megatron/configs/MI325X/x.yaml bash ./examples/run_slurm_pretrain.sh "
+        "--micro-batch-size 4 --recompute_granularity full --recompute_method uniform --recompute_num_layers 1",
+        "megatron", "llama3_70B.yaml",
+        "{micro_batch_size: 1, global_batch_size: 64, pipeline_model_parallel_size: '${PRIMUS_PP:1}'}",
+        {"tool": "primus", "devices": 16, "chip": "mi325x", "micro_batch": 4, "global_batch": 64, "pp": 4,
+         "recompute": Recompute.full, "workload": "llama-3-70b"},
+    ),
+    "a container": (
+        "docker run -it --rm --device /dev/kfd --env NNODES=4 -e GPUS_PER_NODE=8 -e TP=8 --shm-size 64G rocm/primus "
+        "bash -c 'bash examples/run_pretrain.sh --patch_zero_bubble True --enable_zero_bubble True'",
+        "megatron", "llama3.1_8B.yaml",
+        "{pipeline_model_parallel_size: 2, tensor_model_parallel_size: '${TP:1}', micro_batch_size: 1}",
+        {"tool": "primus", "devices": 32, "tp": 8, "pp": 2, "schedule": Schedule.zb_h1, "workload": "llama-3-1-8b"},
+    ),
+    "a launcher": (
+        "primus-cli slurm -N 4 -- train pretrain --config examples/megatron/configs/MI300X/x.yaml --seq_length 8192",
+        "megatron", "mixtral_8x7B_v0.1.yaml",
+        "{patch_primus_pipeline: true, pp_algorithm: zbv-formatted, pipeline_model_parallel_size: 2, "
+        "global_batch_size: 64}",
+        {"tool": "primus", "devices": 32, "chip": "mi300x", "seq_len": 8192, "schedule": Schedule.zb_v},
+    ),
+    "torchtitan": (
+        "EXP=examples/torchtitan/configs/MI355X/x.yaml bash examples/run_pretrain.sh --training.local_batch_size 3",
+        "torchtitan", "llama3.1_70B-fp8.yaml",
+        "{training: {local_batch_size: 1, seq_len: 8192}, parallelism: {tensor_parallel_degree: 2, "
+        "enable_async_tensor_parallel: true}}",
+        {"tool": "torchtitan", "chip": "mi355x", "micro_batch": 3, "precision": Precision.fp8, "overlap_tp": 1,
+         "recompute": Recompute.none, "workload": "llama-3-1-70b"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_experiments_of_primus(name, is_first):
+    """Options behind its scripts count before those of its file, variables in it, and the path names the chip."""
+    script, framework, model, overrides, wanted = EXPERIMENTS[name]
+    files = [("run.sh", script), ("x.yaml", EXPERIMENT % (framework, model, overrides))]
+    reading = read_files(dict(files if is_first else reversed(files)))
+    found = {"tool": reading.tool.name, "devices": reading.devices.total, "chip": reading.system}
+    found |= {"workload": reading.workload, **reading.settings}
+    assert {key: found[key] for key in wanted} == wanted
+    assert not any("not among the files" in note for note in reading.notes)
+
+
+@pytest.mark.parametrize("framework, tool", [("megatron", "primus"), ("torchtitan", "torchtitan")])
+def test_an_experiment_that_is_not_there(framework, tool):
+    """The path of an experiment names framework, chip and model; what it states is open."""
+    batch = {"primus": "--micro_batch_size 2", "torchtitan": "--training.local_batch_size 2"}[tool]
+    path = f"examples/{framework}/configs/MI300X/llama3.1_70B-BF16-pretrain.yaml"
+    reading = read_files({"run.sh": f"EXP={path} bash examples/run_pretrain.sh {batch}"})
+    assert (reading.tool.name, reading.system, reading.workload) == (tool, "mi300x", "llama-3-1-70b")
+    assert reading.settings["micro_batch"] == 2
+    assert any(note.startswith("llama3.1_70B-BF16-pretrain.yaml not among the files") for note in reading.notes)

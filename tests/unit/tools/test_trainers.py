@@ -302,7 +302,7 @@ def test_auto_is_filled_in_by_another_program():
 
 
 @pytest.mark.parametrize(
-    "tool", ["torchtitan", "maxtext", "deepspeed", "transformers", "trl", "axolotl", "llama-factory"]
+    "tool", ["torchtitan", "maxtext", "deepspeed", "transformers", "trl", "axolotl", "llama-factory", "torchtune"]
 )
 def test_defaults_and_effects_name_options_that_the_tool_has(tool):
     """A default that decides no leaf, and no rule reads, would say nothing; an effect has one of four words."""
@@ -311,3 +311,142 @@ def test_defaults_and_effects_name_options_that_the_tool_has(tool):
     entry = TOOLS[tool]
     assert set(defaults_of(entry)) <= option_names(entry)
     assert set(entry.effects.values()) <= {"time", "memory", "time and memory", "nothing"}
+
+
+# --- older and newer forms of torchtitan ------------------------------------------------------------------------
+
+
+def test_torchtitan_of_2024_has_as_many_micro_batches_as_stages():
+    text = "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nbatch_size = 8\n[experimental]\n"
+    text += "pipeline_parallel_degree = 4\n"
+    assert values_of(text, "torchtitan", 8)["micro_batch"] == 2.0
+    assert values_of(text + "pipeline_parallel_microbatches = 8\n", "torchtitan", 8)["micro_batch"] == 1.0
+    assert values_of(text.replace("degree = 4", "degree = 1"), "torchtitan", 8)["micro_batch"] == 8.0
+
+
+@pytest.mark.parametrize("option", ["no_enable_sequence_parallel", "no-enable-sequence-parallel"])
+def test_torchtitan_turns_a_switch_off(option):
+    text = f"torchrun -m torchtitan.train --module llama3 --config llama3_70b --parallelism.{option}"
+    found = reading_of(text, "torchtitan", 8)
+    assert found.workload == "llama-3-1-70b"
+    assert {short_name(path): value for path, value in found.values.items()}["sequence_parallel"] == 0.0
+    assert any("what --config llama3_70b sets besides is unknown" in note for note in found.notes)
+
+
+def test_torchtitan_tells_generations_by_the_path_of_the_tokenizer():
+    text = "[model]\nname = 'llama3'\nflavor = '70B'\n"
+    assert reading_of(text, "torchtitan", 8).workload == "llama-3-70b"
+    assert reading_of(text + "hf_assets_path = './hf/Llama-3.1-70B'", "torchtitan", 8).workload == "llama-3-1-70b"
+    assert reading_of(text + "hf_assets_path = './hf/Llama-3.1-8B'", "torchtitan", 8).workload == "llama-3-70b"
+
+
+def test_torchtitan_is_configured_by_variables():
+    text = "NGPU=8 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.local_batch_size 2"
+    found = read({"run.sh": text}, TOOLS)
+    assert (found.workload, found.devices.total) == ("llama-3-1-8b", 8)
+
+
+# --- MaxText: variables, runners, capacity, diffusion -----------------------------------------------------------
+
+
+def test_maxtext_reads_variables():
+    text = "export M_PER_DEVICE_BATCH_SIZE=2\npython3 -m MaxText.train base.yml model_name=llama3.1-8b "
+    found = read({"run.sh": text}, TOOLS, n_devices=8, system="tpu-v6e")
+    assert {short_name(path): value for path, value in found.values.items()}["global_batch"] == 16.0
+    stated = read({"run.sh": text + "per_device_batch_size=4"}, TOOLS, n_devices=8, system="tpu-v6e")
+    assert {short_name(path): value for path, value in stated.values.items()}["global_batch"] == 32.0
+
+
+@pytest.mark.parametrize(("program", "model", "slug"), [
+    ("benchmarks/benchmark_runner.py xpk", "llama3_1_70b_8192", "llama-3-1-70b"),
+    ("-m benchmarks.maxtext_xpk_runner", "mixtral_8x7b_dropped", "mixtral-8x7b"),
+])  # fmt: skip
+def test_a_runner_of_maxtext_has_no_degrees(program, model, slug):
+    found = read({"run.sh": f"python3 {program} --device_type=v6e-256 --num_slices=2 --model_name={model}"}, TOOLS)
+    assert (found.workload, found.devices.total, found.values) == (slug, 512, {})
+    assert any(f"give the options of {model}" in text for text in found.missing)
+
+
+@pytest.mark.parametrize(("options", "capacity"), [
+    ("sparse_matmul=False megablox=False capacity_factor=1.25", 1.25),
+    ("sparse_matmul=False", None),
+    ("capacity_factor=1.25", None),  # sparse products drop no token
+])  # fmt: skip
+def test_maxtext_drops_tokens_of_dense_products(options, capacity):
+    text = f"python3 -m MaxText.train base.yml model_name=mixtral-8x7b {options}"
+    found = read({"run.sh": text}, TOOLS, n_devices=8, system="tpu-v6e")
+    assert found.shape.get("workload.experts.capacity") == capacity
+    assert any("all experts compute all tokens" in note for note in found.notes) == (options == "sparse_matmul=False")
+
+
+@pytest.mark.parametrize("text", [
+    "python3 -m src.maxdiffusion.train_wan a.yml per_device_batch_size=1 ici_fsdp_parallelism=8",
+    "xpk workload create --device-type=v5p-16 --num-slices=1 --command='python3 -m maxdiffusion.train_wan a.yml "
+    "per_device_batch_size=1'",
+])  # fmt: skip
+def test_diffusion_is_refused(text):
+    with pytest.raises(InputError, match="diffusion"):
+        read({"run.sh": text}, TOOLS)
+
+
+# --- DeepSpeed: contradictions, and arguments of the Trainer ----------------------------------------------------
+
+TRAINER = "deepspeed --num_gpus 8 train.py --model_name_or_path facebook/opt-13b --per_device_train_batch_size 4 "
+
+
+def test_deepspeed_refuses_batches_that_contradict_the_devices():
+    config = {"train_batch_size": 256, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8}
+    with pytest.raises(InputError, match="a batch of 256, but 4 sequences x 8 micro-batches x 4 replicas = 128"):
+        reading_of(json.dumps(config), "deepspeed", 4)
+    assert batch_triple(256.0, 4.0, 8.0, 8.0) == (256.0, 4.0, 8.0)
+    files = {"a.sh": TRAINER + "--gradient_accumulation_steps 2 --deepspeed d.json"}
+    with pytest.raises(InputError, match="= 64"):
+        read(files | {"d.json": '{"train_batch_size": 256, "zero_optimization": {"stage": 2}}'}, TOOLS)
+
+
+@pytest.mark.parametrize("options", ["--fp16 --bf16", "--bf16"])
+def test_two_formats_are_refused(options):
+    config = {"zero_optimization": {"stage": 2}, "fp16": {"enabled": True if options == "--bf16" else "auto"}}
+    from dse.tools.reading import check
+
+    found = read({"a.sh": f"{TRAINER} {options} --deepspeed d.json", "d.json": json.dumps(config)}, TOOLS)
+    with pytest.raises(InputError, match="two number formats"):
+        check(found, "files")
+
+
+def test_arguments_of_the_trainer_fill_in_a_configuration_of_deepspeed():
+    config = {
+        "zero_optimization": {
+            "stage": 3,
+            "zero_quantized_weights": True,
+            "zero_quantized_gradients": True,
+            "zero_hpz_partition_size": 8,
+            "sub_group_size": 1e8,
+            "offload_optimizer": {"device": "cpu", "pin_memory": True, "ratio": 0.3, "pipeline_read": True},
+        },
+        "bf16": {"enabled": "auto"},
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+    }
+    options = (
+        "--gradient_accumulation_steps 2 --gradient_checkpointing --bf16 --model_max_length 2048 --deepspeed d.json"
+    )
+    found = read({"a.sh": TRAINER + options, "d.json": json.dumps(config)}, TOOLS)
+    values = {short_name(path): value for path, value in found.values.items()}
+    right = dict(
+        micro_batch=4, global_batch=64, seq_len=2048, recompute=Recompute.full, precision=Precision.bf16, zero_stage=3,
+        gathered_bytes=1, scattered_bytes=0.5, secondary=1, offload_optimizer=0.3, sub_group_size=1e8, pipeline_read=1,
+    )  # fmt: skip
+    assert {name: values.get(name) for name in right} == right
+
+
+@pytest.mark.parametrize(("name", "slug"), [
+    ("openai-community/gpt2", "gpt-2-small"), ("openai-community/gpt2-xl", "gpt-2-xl"), ("google/flan-t5-xxl", None),
+    ("llama3_1_70b", "llama-3-1-70b"), ("qwen2_5_7b", "qwen2-5-7b"), ("llama-2-7b", "llama-2-7b"),
+])  # fmt: skip
+@pytest.mark.parametrize("option", ["--model_name_or_path", "--model_path", "--config_name", "--model"])
+def test_models_have_several_names(option, name, slug):
+    found = read(
+        {"a.sh": f"torchrun --nproc_per_node 8 train.py {option} {name} --per_device_train_batch_size 4"}, TOOLS
+    )
+    assert (found.workload, found.model_text) == (slug, name)

@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dse.capabilities.recipes import Recipe, parameter_counts, read_recipe
+from benchmarks.recipes import Answer
+from dse.capabilities.recipes import RecipeDesign, parameter_counts, read_recipe
 from dse.designs import accelerator_of, leaf, leaf_path, leaf_value, leaves_of, short_name
 from dse.errors import InputError
 from dse.types import Design, Precision, choice_name
 from dse.views.explanation import infeasibility_reasons
 from dse.views.sections import reason_lines
-from tests.corpus import Answer
 
 #: Values of leaves of which a design without a record has none.
 _ABSENT = {"ep": 1.0, "etp": 1.0, "redundant_experts": 0.0}
@@ -84,7 +84,9 @@ def _nothing(name: str) -> None:
     """Give no value of a leaf."""
 
 
-def _completed(texts: Mapping[str, str], recipe: Recipe, case: Mapping[str, Any]) -> Callable[[str], float | None]:
+def _completed(
+    texts: Mapping[str, str], recipe: RecipeDesign, case: Mapping[str, Any]
+) -> Callable[[str], float | None]:
     """Return the function from a leaf's name to its value in the design, where the files leave it open.
 
     What the files do not say is completed by the case: model, chip and devices.
@@ -124,7 +126,7 @@ def _values_of(design: Design, serves: bool) -> Callable[[str], float | None]:
     return value
 
 
-def _reasons(recipe: Recipe) -> str:
+def _reasons(recipe: RecipeDesign) -> str:
     """Return why the design of a recipe cannot run, "" where it can or cannot be completed."""
     whole = dataclasses.replace(recipe, system=recipe.system or "h100-sxm-80gb")
     if whole.missing:

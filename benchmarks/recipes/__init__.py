@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[2] / "tests" / "corpus"
 
 #: Relative difference up to which numbers are equal, and up to which counts of parameters are.
 SAME, SAME_COUNT = 1e-3, 5e-3
