@@ -7,7 +7,7 @@ import pytest
 from dse.designs import short_name
 from dse.errors import InputError
 from dse.tools import TOOLS, read_files
-from dse.tools.reading import Reading, read
+from dse.tools.reading import RecipeReading, read
 from dse.tools.recognition import model_of
 
 GIB = 2.0**30
@@ -15,7 +15,7 @@ SGLANG = "python -m sglang.launch_server --model-path"
 BUILD = "pip install vllm"
 
 
-def values_of(reading: Reading) -> dict[str, float]:
+def values_of(reading: RecipeReading) -> dict[str, float]:
     return {short_name(path): value for path, value in reading.values.items()}
 
 
@@ -80,6 +80,19 @@ for conc in 1 2 4; do
 done
 """
 
+SKY = """
+service: {replicas: 3}
+resources: {accelerators: "H100:8"}
+run: |
+  vllm serve Qwen/Qwen3-32B --tensor-parallel-size 8 --max-num-seqs 64
+"""
+
+COMPOSE = """
+services:
+  a: {image: "vllm/vllm-openai:v0.11.0", command: --model Qwen/Qwen3-8B --port 8000 -tp 2}
+  b: {image: "vllm/vllm-openai:v0.11.0", command: --model Qwen/Qwen3-8B --port 8001 -tp 2}
+"""
+
 COUNTS = {
     "deployment": ("a.yaml", DEPLOYMENT, "", 6, 3),
     "groups": ("a.yaml", GROUPS, "", 4, 2),
@@ -87,6 +100,8 @@ COUNTS = {
     "chart": ("a.yaml", CHART, "", 8, 4),
     "servers": ("a.yaml", SERVERS, "prefill", 6, 3),
     "one server": ("a.yaml", SERVERS, "decode", 4, 1),
+    "service": ("a.yaml", SKY, "", 24, 3),
+    "compose": ("a.yaml", COMPOSE, "", 4, 2),
     "loop over devices": ("a.sh", LOOP, "", 4, 4),
     "two commands": ("a.sh", TWICE, "", 4, 2),
     "loop over loads": ("a.sh", RUNS_AGAIN, "", 2, 1),
