@@ -226,12 +226,18 @@ def _production_stack(node: Any) -> Iterator[EngineProcess]:
         yield EngineProcess(
             name=str(model.get("name", "model")),
             words=tuple(words),
-            variables=variables_of(model, {}),
+            variables=variables_of(model, {}) | _cache_variables(subtable(model, "lmcacheConfig")),
             per_node=whole_number(model.get("requestGPU")),
             replicas=whole_number(model.get("replicaCount")) or 1,
             hardware=tuple(texts([model.get("nodeSelectorTerms"), model.get("nodeSelector")], 0)),
             image=f"{model.get('repository', '')}:{model.get('tag', '')}",
         )
+
+
+def _cache_variables(config: Table) -> dict[str, str]:
+    """Return the variable of LMCache's room on the host that the chart sets, empty where it is off."""
+    size = config.get("cpuOffloadingBufferSize")
+    return {"LMCACHE_MAX_LOCAL_CPU_SIZE": str(size)} if config.get("enabled") and size else {}
 
 
 def _ray_serve(document: Table) -> Iterator[EngineProcess]:

@@ -577,7 +577,7 @@ def _table_options(
     """Yield (option, text) of the values of a table, by the names in the rules of a tool."""
     if isinstance(node, dict):
         for key, child in node.items():
-            if key in ENVIRONMENTS:
+            if key in ENVIRONMENTS or (key in ("run", "setup") and isinstance(child, str)):
                 continue
             yield from _table_options(child, tool, names, f"{path}.{key}" if path else str(key), steps)
     elif isinstance(node, list):

@@ -379,6 +379,9 @@ class _Reader:
                 self.assign(match, body)
             texts = texts[1:]
         words = [word for text in texts for word in self.words(text)]
+        if words[:1] == ["shift"] and len(words) < 3:
+            self.shift(whole_number(words[-1]) or 1)
+            return
         if words and words[0] in self.functions:
             self.count += len(words)
             self.call(words[0], [] if words[1:] == [""] else words[1:])
@@ -456,6 +459,11 @@ class _Reader:
                     words += [*([current + elements[0]] if elements else []), *elements[1:-1]]
                     current = elements[-1] if len(elements) > 1 else words.pop() if elements else current
                     is_quoted = is_quoted or bool(elements)
+                elif inner in ("$@", "${@}"):
+                    elements = self.arguments()
+                    words += [*([current + elements[0]] if elements else []), *elements[1:-1]]
+                    current = elements[-1] if len(elements) > 1 else words.pop() if elements else current
+                    is_quoted = is_quoted or bool(elements)
                 else:
                     inner = re.sub(r'\\(["\\$`])', lambda m: "\0" if m[1] == "$" else m[1], inner)
                     current, is_quoted = current + self.expanded(inner).replace("\0", "$"), True
@@ -506,11 +514,22 @@ class _Reader:
         if not match:
             return "$", i + 1
         if match[1] in "@*":
-            places = (self.variable(str(i), "") for i in range(1, 100))
-            return " ".join(itertools.takewhile(bool, places)), match.end()
+            return " ".join(self.arguments()), match.end()
         if match[1] in "#?":
             return "", match.end()
         return self.variable(match[1], f"${{{match[1]}}}"), match.end()
+
+    def arguments(self) -> list[str]:
+        """Return the arguments of the function or the script that is followed, as far as they are there."""
+        names = itertools.takewhile(lambda name: name in self.variables, map(str, range(1, 100)))
+        return [self.variable(name, "") for name in names]
+
+    def shift(self, count: int) -> None:
+        """Drop the first of the arguments."""
+        rest = self.arguments()[count:]
+        for name in [name for name in self.variables if name.isdigit()]:
+            del self.variables[name]
+        self.variables |= {str(i): argument for i, argument in enumerate(rest, 1)}
 
     def variable(self, name: str, default: str) -> str:
         """Return the value of a variable as text, ``default`` where nothing assigns it."""

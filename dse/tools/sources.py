@@ -95,7 +95,7 @@ def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = No
         for client_name, client in clients:
             _read_engine(client_name, client._replace(nodes=None, per_node=None, hardware=()), result)
         return result._replace(text=f"{result.text}\n{worker.image}", n_engines=worker.replicas)
-    return result
+    return result._replace(n_engines=_group_count(result.parts))
 
 
 def _chosen(engines: list[tuple[str, EngineProcess]], role: str, result: Sources) -> tuple[str, EngineProcess]:
@@ -116,10 +116,26 @@ def _chosen(engines: list[tuple[str, EngineProcess]], role: str, result: Sources
     if len(models) > 1:
         got = f"engines of {len(models)} models: {', '.join(list(models)[:4])}"
         raise InputError(where, got, "one model: each is a design of its own", "keep one of them in the file")
+    alike = [worker for _, worker in candidates if _is_alike(worker.words, candidates[0][1].words)]
+    if len(alike) == len(candidates):
+        return candidates[0][0], candidates[0][1]._replace(replicas=sum(worker.replicas for worker in alike))
     if len({worker.words for _, worker in candidates}) > 1:
         names = ", ".join(dict.fromkeys(worker.name for _, worker in candidates))
         result.notes.append(f"{len(candidates)} engines ({names}): the first is read")
     return candidates[0]
+
+
+def _is_alike(words: Sequence[str], others: Sequence[str]) -> bool:
+    """True for the words of engines of one design, but for their ports; nodes of one engine are none."""
+    texts = [re.sub(r"--port[= ]\S+", "", " ".join(line)) for line in (words, others)]
+    return texts[0] == texts[1] and not re.search(r"--nnodes|--node-rank", texts[0])
+
+
+def _group_count(parts: Sequence[Source]) -> int:
+    """Return the number of engines alike that a SkyPilot service states, 1 without it."""
+    services = (part.table.get("service") for part in parts if part.table is not None and "run" in part.table)
+    counts = (service.get("replicas") for service in services if isinstance(service, dict))
+    return next((count for count in counts if isinstance(count, int) and 0 < count < 10_000), 1)
 
 
 def _model_of(words: Sequence[str]) -> str:

@@ -80,6 +80,19 @@ for conc in 1 2 4; do
 done
 """
 
+SKY = """
+service: {replicas: 3}
+resources: {accelerators: "H100:8"}
+run: |
+  vllm serve Qwen/Qwen3-32B --tensor-parallel-size 8 --max-num-seqs 64
+"""
+
+COMPOSE = """
+services:
+  a: {image: "vllm/vllm-openai:v0.11.0", command: --model Qwen/Qwen3-8B --port 8000 -tp 2}
+  b: {image: "vllm/vllm-openai:v0.11.0", command: --model Qwen/Qwen3-8B --port 8001 -tp 2}
+"""
+
 COUNTS = {
     "deployment": ("a.yaml", DEPLOYMENT, "", 6, 3),
     "groups": ("a.yaml", GROUPS, "", 4, 2),
@@ -87,6 +100,8 @@ COUNTS = {
     "chart": ("a.yaml", CHART, "", 8, 4),
     "servers": ("a.yaml", SERVERS, "prefill", 6, 3),
     "one server": ("a.yaml", SERVERS, "decode", 4, 1),
+    "service": ("a.yaml", SKY, "", 24, 3),
+    "compose": ("a.yaml", COMPOSE, "", 4, 2),
     "loop over devices": ("a.sh", LOOP, "", 4, 4),
     "two commands": ("a.sh", TWICE, "", 4, 2),
     "loop over loads": ("a.sh", RUNS_AGAIN, "", 2, 1),
@@ -204,6 +219,21 @@ def test_a_role_that_an_argument_decides(text):
         assert (values["tp"], values["most_sequences"]) == right
     with pytest.raises(InputError, match=r"prefill or decode.*--role"):
         read({"a.sh": text}, TOOLS, system="h100")
+
+
+def test_arguments_of_functions():
+    text = (
+        'go() { local port=$1; shift; vllm serve Qwen/Qwen3-8B --port $port "$@"; }\ngo 8000 -tp 4 --max-num-seqs 64\n'
+    )
+    values = values_of(read({"a.sh": text}, TOOLS, system="h100"))
+    assert (values["tp"], values["most_sequences"]) == (4, 64)
+
+
+def test_a_cache_on_the_host_of_a_chart():
+    chart = CHART.replace(
+        "requestGPU: 2,", 'requestGPU: 2, lmcacheConfig: {enabled: true, cpuOffloadingBufferSize: "60"},'
+    )
+    assert values_of(read({"a.yaml": chart}, TOOLS, system="h100"))["host_cache"] == 60 * GIB
 
 
 WRONG = [
