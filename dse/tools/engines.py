@@ -242,7 +242,9 @@ def stated_format(options: Mapping[str, str], *names: str) -> dict[str, float]:
     form, chip = next(filter(None, forms), ""), options.get(CHIP, "")
     if not form:
         form = fallback if fallback and (not published or published in FP8_FORMATS) else published
-    elif form == FP8_FORMATS[0] and published in FP8_FORMATS:  # an option that says 8 bits leaves the scales to the file
+    elif (
+        form == FP8_FORMATS[0] and published in FP8_FORMATS
+    ):  # an option that says 8 bits leaves the scales to the file
         form = published
     return format_leaves(form, chip, _is_half(options, chip))
 
