@@ -236,7 +236,7 @@ def read(
             for name, (text, paths) in load.options.items()
         ]
         stated_paths = stated_paths.union(load.values)
-        readings += _beside(everything, {reading.option for reading in readings})
+    readings += _beside(everything, {reading.option for reading in readings})
     if chosen.study == "serving" and n_devices is None:
         total = math.prod(values.get(path, 1.0) for path in (*_DEGREES, "mapping.dp"))
         devices = DeviceCount(int(total) * n_engines, devices.nodes, devices.per_node)
@@ -481,7 +481,7 @@ def _is_variable(name: str) -> bool:
 def _commands(files: Sources, tool: Tool, names: frozenset[str]) -> list[Source]:
     """Return the commands that run a tool by their words, else those with options of it."""
     patterns = recognition.words_of(tool.name)
-    commands = [part for part in files.parts if part.words]
+    commands = [part for part in files.parts if part.words and not recognition.is_container(part.words)]
     running = [
         part
         for part in commands
@@ -774,7 +774,7 @@ def _option_readings(
 
 
 def _beside(files: Sources, seen: set[str]) -> Iterator[OptionReading]:
-    """Yield what stands beside an engine's options: options of what starts it and of clients, and its variables."""
+    """Yield what stands beside a tool's options: options of what starts it and of clients, and its variables."""
     effects = recognition.effects_beside()
     found: dict[str, str] = {}
     for part in files.parts:
@@ -792,9 +792,10 @@ def _beside(files: Sources, seen: set[str]) -> Iterator[OptionReading]:
                 yield OptionReading(name, text, NOT_MODELLED if moves else UNKNOWN, moves=moves)
 
 
-#: Variables of engines and of the libraries below them.
+#: Variables of engines and trainers, and of the libraries below them.
 _ENGINE_VARIABLE = re.compile(
-    r"(VLLM|SGLANG|SGL|TRTLLM|TLLM|NCCL|RCCL|NVSHMEM|DG|DEEPEP|LMCACHE|UCX|HSA|HIP|AITER|GLOO|CUDA|PYTORCH|FLASHINFER)_\w+"
+    r"(VLLM|SGLANG|SGL|TRTLLM|TLLM|NCCL|RCCL|NVSHMEM|DG|DEEPEP|LMCACHE|UCX|HSA|HIP|AITER|GLOO|CUDA|PYTORCH|FLASHINFER"
+    r"|NVTE|TORCH|TORCHINDUCTOR|XLA|LIBTPU|MIOPEN|OMP)_\w+|GPU_MAX_HW_QUEUES|LOGLEVEL|LOG_RANK"
 )
 
 

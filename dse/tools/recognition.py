@@ -394,6 +394,11 @@ def starts_container(words: Sequence[str]) -> bool:
     return PurePath(words[0]).name in _signs()["beside"]["programs"]
 
 
+def is_container(words: Sequence[str]) -> bool:
+    """True for words in front of the image of a container, which :mod:`dse.tools.sources` splits from its command."""
+    return PurePath(words[0]).name in ("docker", "podman") and own_words(words) == words
+
+
 def own_words(words: Sequence[str]) -> Sequence[str]:
     """Return the words of such a command in front of the program of an engine."""
     patterns = [pattern for entry in _signs()["tools"].values() for pattern in entry["words"]]

@@ -304,6 +304,8 @@ def _read_command(name: str, command: ShellCommand, result: Sources, depth: int)
     elif command.text:
         _read(f"{name}: {command.words[0]}", command.text, result, depth + 1)
     words = _without_container(command.words, result)
+    if len(words) < len(command.words):
+        result.parts.append(Source(name, tuple(command.words[: -len(words) or None])))
     if called := _called(words, result.files, name):
         file, arguments = called
         places = {str(i): argument for i, argument in enumerate(arguments, 1)}

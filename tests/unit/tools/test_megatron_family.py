@@ -503,3 +503,17 @@ def test_an_experiment_that_is_not_there(framework, tool):
     assert (reading.tool.name, reading.system, reading.workload) == (tool, "mi300x", "llama-3-1-70b")
     assert reading.settings["micro_batch"] == 2
     assert any(note.startswith("llama3.1_70B-BF16-pretrain.yaml not among the files") for note in reading.notes)
+
+
+def test_what_stands_beside_a_trainer_is_named():
+    """Options of a container and variables of libraries are named with what they move, and are no options of a run."""
+    line = (
+        "docker run --rm --shm-size 64G -e NCCL_IB_HCA=a -e MBS=2 -e LR=1 --env=GPU_MAX_HW_QUEUES=2 -v /a:/b image:1 "
+    )
+    reading = read_files({"run.sh": f"{line} bash -c 'torchrun --nproc_per_node 8 pretrain_gpt.py {SHAPE} "
+                                    "--micro-batch-size $MBS --bf16'"})  # fmt: skip
+    moves = {option.option: option.moves for option in reading.options if option.status == "not modelled"}
+    assert reading.settings["micro_batch"] == 2
+    assert (moves["--rm"], moves["--shm-size"], moves["NCCL_IB_HCA"]) == ("nothing", "nothing", "time")
+    assert moves["GPU_MAX_HW_QUEUES"] == "time"
+    assert "LR" not in moves
