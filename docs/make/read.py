@@ -10,13 +10,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from benchmarks.recipes import FOLDER, cases, score
+from benchmarks.recipes.answers import answer, value_of
 from docs.make.command import command, page_parser
 from docs.make.markdown import document, publish, table
 from dse.tools import TOOLS, option_names
 from dse.tools.options import Tool
 from dse.tools.recognition import title_of
-from tests.corpus import FOLDER, cases, score
-from tests.corpus.answers import answer, value_of
 
 #: Outcomes, the best first, and what they mean.
 OUTCOMES = {

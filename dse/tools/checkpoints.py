@@ -42,23 +42,32 @@ def model_format(model: str) -> str:
     ...     model_format("Qwen/Qwen3-32B-FP8"),
     ...     model_format("Qwen/Qwen3-32B"),
     ... )
-    ('nvfp4', 'fp8', '')
+    ('nvfp4', 'fp8-block', '')
     """
     name = model.strip().lower().rstrip("/")
     patterns: dict[str, str] = table("checkpoints")["models"]
     return next((form for pattern, form in patterns.items() if fnmatch.fnmatchcase(name, pattern)), "")
 
 
+#: Formats of 8-bit floating point whose scales a checkpoint says, and not an option.
+FP8_FORMATS = ("fp8", "fp8-row", "fp8-block")
+
 #: Format → that of the same weights, widened, on an accelerator without such products.
-_WIDENED = {"fp8": ("w8a16", "fp8"), "mxfp8": ("w8a16", "fp8"), "nvfp4": ("nvfp4a16", "fp4"), "mxfp4": ("w4a16", "fp4")}
+_WIDENED = {
+    **dict.fromkeys(FP8_FORMATS, ("w8a16", "fp8")),
+    "mxfp8": ("w8a16", "fp8"),
+    "nvfp4": ("nvfp4a16", "fp4"),
+    "mxfp4": ("w4a16", "fp4"),
+}
 
 
-def format_leaves(form: str, chip: str = "") -> dict[str, float]:
+def format_leaves(form: str, chip: str = "", is_half: bool = False) -> dict[str, float]:
     """Return path of a leaf → value of a format: products, and bytes of stored weights; empty for "".
 
     Args:
         form: name of a format.
         chip: accelerator in the catalogue; one without the products of the format widens its weights. "" if unknown.
+        is_half: whether 16-bit products are those of fp16.
 
     >>> format_leaves("fp8"), format_leaves("fp8", "a100-sxm-80gb")
     ({'mapping.precision': 4.0}, {'mapping.precision': 2.0, 'mapping.serving.weight_bytes': 1.0})
@@ -67,4 +76,6 @@ def format_leaves(form: str, chip: str = "") -> dict[str, float]:
     if widened and chip and not catalog.entry("accelerator", chip).value(f"matrix_rate.{rate}"):
         form = widened
     row = table("checkpoints")["formats"].get(form, {})
+    if is_half and row.get("precision", "bf16") == "bf16":
+        row = {**row, "precision": "fp16"}
     return {_LEAVES[column]: leaf_value(_LEAVES[column], value) for column, value in row.items()}

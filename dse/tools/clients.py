@@ -90,6 +90,8 @@ _LEAVES = {
     "batch": ("load", "concurrency"),
     "rate": ("load", "request_rate"),
     "count": ("load", "queue"),
+    "burstiness": ("arrival_variation",),
+    "arrival": ("arrival_variation",),
     "data": ("prompt_tokens", "output_tokens", "length_spread", "answer_spread"),
     "by_kind": ("load", "concurrency", "request_rate"),
 }
@@ -143,6 +145,7 @@ def _spelled(says: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         elif meaning == "by_kind":
             by_kind = {"concurrent": "concurrency", "constant": "rate", "poisson": "rate"}
             yield from [(by_kind[kind], text)] if kind in by_kind else []
+            yield from [("arrival", "0")] if kind == "constant" else []
         elif meaning != "kind":
             yield meaning, text
 
@@ -176,7 +179,18 @@ def _values(row: Mapping[str, Any], says: Mapping[str, float]) -> dict[str, floa
             values[f"{_REQUESTS}{spread_leaf}"] = deviation / total
         if meaning == "prompt" and prefix:
             values[f"{_REQUESTS}prefix_share"] = prefix / total
-    return values | _arrivals(str(row.get("load", "")), says)
+    return values | _arrivals(str(row.get("load", "")), says) | _variation(says)
+
+
+def _variation(says: Mapping[str, float]) -> dict[str, float]:
+    """Return path → squared variation of the time between requests at a rate: of a gamma distribution 1 over its shape.
+
+    ``np.random.gamma(shape=burstiness, …)`` of ``vllm/benchmarks/serve.py``; even arrivals have none.
+    """
+    if not says.get("rate") or not {"burstiness", "arrival"} & says.keys():
+        return {}
+    variation = says["arrival"] if "arrival" in says else 1.0 / says["burstiness"] if says["burstiness"] else 1.0
+    return {f"{_REQUESTS}arrival_variation": variation}
 
 
 def _range(kind: str, ratio: float) -> tuple[float, float]:

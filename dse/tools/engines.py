@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from statistics import NormalDist
 from typing import Any
 
+from dse.designs import catalog
 from dse.errors import InputError
-from dse.tools.checkpoints import format_leaves, model_format, option_format
+from dse.tools.checkpoints import FP8_FORMATS, format_leaves, model_format, option_format
 from dse.tools.options import (
     CACHE_TOKENS,
     CHECKPOINT,
@@ -27,6 +28,8 @@ from dse.tools.options import (
 from dse.tools.rows import read_tool, table
 from dse.types import Precision
 from dse.types.choices import EIGHT_BITS, INT4_BYTES, WEIGHTS_ALONE
+
+HOST_CACHE = "mapping.cache_tiers.host_cache"
 
 SERVING, ENGINE, REQUESTS = "mapping.serving.", "software.engine.", "workload.requests."
 
@@ -234,9 +237,27 @@ def stated_format(options: Mapping[str, str], *names: str) -> dict[str, float]:
         names: options of a quantisation.
     """
     forms = [option_format(options.get(name, "")) for name in names]
-    forms += [model_format(options.get(name, "")) for name in MODEL_OPTIONS]
-    forms += [option_format(options.get(name, ""), "fallbacks") for name in names]
-    return format_leaves(next(filter(None, forms), ""), options.get(CHIP, ""))
+    published = next(filter(None, [model_format(options.get(name, "")) for name in MODEL_OPTIONS]), "")
+    fallback = next(filter(None, [option_format(options.get(name, ""), "fallbacks") for name in names]), "")
+    form, chip = next(filter(None, forms), ""), options.get(CHIP, "")
+    if not form:
+        form = fallback if fallback and (not published or published in FP8_FORMATS) else published
+    elif (
+        form == FP8_FORMATS[0] and published in FP8_FORMATS
+    ):  # an option that says 8 bits leaves the scales to the file
+        form = published
+    return format_leaves(form, chip, _is_half(options, chip))
+
+
+#: Options of the type of activations, and their words for fp16.
+_TYPE_OPTIONS, _HALF = ("--dtype", "dtype"), ("half", "float16", "fp16")
+
+
+def _is_half(options: Mapping[str, str], chip: str) -> bool:
+    """True where 16-bit products are in fp16: as options say, else on a chip without bf16 (as vLLM does unasked)."""
+    text = next((options[name].lower() for name in _TYPE_OPTIONS if name in options), "auto")
+    has_bf16 = not chip or bool(catalog.entry("accelerator", chip).value("matrix_rate.bf16"))
+    return text in _HALF or (text == "auto" and not has_bf16)
 
 
 def checkpoint_format(*names: str) -> CompositeOption:

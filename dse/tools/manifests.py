@@ -176,6 +176,10 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> E
     if not {"model", "model_path", "model-path"} & options.keys():
         place = next((place for place in places if isinstance(place, str)), None)
         options |= {} if place is None else {"model": place}
+    place = next((place for place in places if isinstance(place, str)), "")
+    for key in ("model-path", "model_path", "model"):  # where its files are mounted says nothing
+        if place and re.fullmatch(r"/?models?/?", str(options.get(key, ""))):
+            options |= {key: place}
     is_command = bool(program) and program[0] != "trtllm-serve"
     return EngineProcess(
         name=name,
@@ -184,6 +188,7 @@ def _pool(name: str, role: str, options: Table, document: Table, path: str) -> E
         tables=() if is_command else (options,),
         nodes=max((nodes or 1) // (replicas or 1), 1) if nodes else None,
         per_node=whole_number(resources.get("gpus_per_node")),
+        replicas=whole_number(options.get("num_instances")) or replicas or 1,
         hardware=tuple(map(str, filter(None, [resources.get("gpu_type"), document.get("gpu_type")]))),
         image=" ".join(text for text in texts(document.get("model"), 0)),
         variables={name.upper(): text for name, text in benchmark_values(document)},
@@ -223,6 +228,7 @@ def _production_stack(node: Any) -> Iterator[EngineProcess]:
             words=tuple(words),
             variables=variables_of(model, {}),
             per_node=whole_number(model.get("requestGPU")),
+            replicas=whole_number(model.get("replicaCount")) or 1,
             hardware=tuple(texts([model.get("nodeSelectorTerms"), model.get("nodeSelector")], 0)),
             image=f"{model.get('repository', '')}:{model.get('tag', '')}",
         )
@@ -242,7 +248,9 @@ def _ray_serve(document: Table) -> Iterator[EngineProcess]:
         model = [source] if isinstance(source, str) else []
         words = ("vllm", "serve", *model, *keyword_options(keywords))
         hardware = str(config.get("accelerator_type") or "")
-        yield EngineProcess(str(loading.get("model_id", "model")), words=words, hardware=(hardware,))
+        replicas = whole_number(subtable(config, "deployment_config").get("num_replicas")) or 1
+        name = str(loading.get("model_id", "model"))
+        yield EngineProcess(name, words=words, replicas=replicas, hardware=(hardware,))
 
 
 def _llm_d(document: Table, maps: Mapping[str, Table], steps: Iterator[int]) -> Iterator[EngineProcess]:

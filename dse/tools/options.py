@@ -25,6 +25,9 @@ Condition = Callable[[Lookup], bool]
 #: catalogue, layers and experts of the model ("0" for a dense one), number of nodes.
 WORLD_SIZE, CHIP, N_LAYERS, N_EXPERTS, NODES = "@world_size", "@chip", "@n_layers", "@n_experts", "@nodes"
 
+#: Further ones: context of the model in tokens, and how a program uses its engine (``offline``: without a server).
+MODEL_CONTEXT, USAGE = "@context", "@usage"
+
 
 def unwritten(leaf: Lookup) -> None:
     """Return None, for the rule of an option that is read alone."""
@@ -324,6 +327,8 @@ class Tool:
     remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
     #: options → what the model lacks without which a prediction would be of another run; "" for nothing
     limits: tuple[Callable[[Mapping[str, str]], str], ...] = ()
+    #: options → what contradicts in them, with which the tool does not start; "" for nothing
+    contradictions: tuple[Callable[[Mapping[str, str]], str], ...] = ()
     entries: tuple[str, ...] = ()  #: of an additional YAML file
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: what its notes say
     #: role of a pool → its options
@@ -334,11 +339,11 @@ class Tool:
     effects: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: option without a leaf → what it moves
     #: variable of the environment → option that it states
     variable_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    variable_prefix: str = ""  #: of variables of the environment that state options by their names in capitals
     scripts: tuple[Mapping[str, Any], ...] = ()  #: scripts that variables of the environment state options for
     call_arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: argument of a recipe → option
     host_devices: float = 0.0  #: devices of a node where nothing is said, 0 for an open number
     overrides_prefix: str = ""  #: of the options that a command's ``--option value`` overrides in a file
+    variable_prefix: str = ""  #: of variables of the environment that state options by their names in capitals
     file_overrides: bool = False  #: whether its file counts before its command line
     inline_options: tuple[str, ...] = ()  #: options whose text is JSON of further ones
     off_options: tuple[str, ...] = ()  #: switches that are read when they are off

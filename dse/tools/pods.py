@@ -26,6 +26,7 @@ class EngineProcess(NamedTuple):
     variables: Mapping[str, str] = {}  #: of its environment
     nodes: int | None = None  #: of one replica
     per_node: int | None = None  #: devices of a node
+    replicas: int = 1  #: engines alike
     hardware: tuple[str, ...] = ()  #: texts that name the chip
     image: str = ""
 
@@ -39,6 +40,7 @@ class Pod(NamedTuple):
     role: str = ""
     nodes: int | None = None
     per_node: int | None = None
+    replicas: int = 1
     hardware: tuple[str, ...] = ()
     volumes: Mapping[str, str] = {}  #: name of a volume → that of its ConfigMap
     variables: Mapping[str, str] = {}
@@ -98,10 +100,33 @@ def within(node: Table, pod: Pod) -> Pod:
         role=role if role in ("prefill", "decode") else pod.role,
         nodes=nodes or pod.nodes,
         per_node=_devices(node.get("resources")) or pod.per_node,
+        replicas=_replicas(node) or pod.replicas,
         hardware=(*pod.hardware, *hardware_texts(node)),
         volumes={**pod.volumes, **volumes},
         variables={**pod.variables, **group, **variables_of(node, pod.maps)},
     )
+
+
+#: Keys beside a number of replicas that are engines, not nodes of one.
+_REPLICATED = frozenset(
+    {"template", "extraPodSpec", "podTemplate", "leaderWorkerTemplate", "parallelism", "componentType"}
+    | {"subComponentType", "containers", "model"}
+)
+
+
+def _replicas(node: Table) -> int | None:
+    """Return the number of engines alike that a node of a manifest states, None for none and for an open number."""
+    if "replicas" in node and _REPLICATED & node.keys() and "rayStartParams" not in node:
+        return whole_number(node["replicas"])
+    least, most = (whole_number(node.get(key)) for key in ("minReplicas", "maxReplicas"))
+    return least if least == most else None
+
+
+def _engine_replicas(words: Sequence[str], pod: Pod) -> int:
+    """Return the number of engines of a container: 1 where the pods of a StatefulSet are the nodes of one."""
+    nodes = re.search(r"--nnodes[= ](\d+)", " ".join(words))
+    is_one = pod.document.get("kind") == "StatefulSet" and nodes is not None and int(nodes[1]) == pod.replicas
+    return 1 if is_one else pod.replicas
 
 
 def containers(nodes: Sequence[Table], pod: Pod, steps: Iterator[int]) -> Iterator[EngineProcess]:
@@ -127,6 +152,7 @@ def containers(nodes: Sequence[Table], pod: Pod, steps: Iterator[int]) -> Iterat
             variables=variables,
             nodes=pod.nodes,
             per_node=_devices(node.get("resources")) or _devices(node.get("deploy")) or pod.per_node,
+            replicas=whole_number(subtable(node, "deploy").get("replicas")) or _engine_replicas(expanded, pod),
             hardware=(*pod.hardware, *hardware_texts(node)),
             image=image,
         )

@@ -21,16 +21,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dse.designs import all_leaves, catalog, short_name
+from dse.designs.calibrated import context_of
 from dse.errors import InputError
 from dse.tools import recognition
 from dse.tools.calls import SCRIPT, absent_configurations, called_scripts, configurations, function_options, script_call
-from dse.tools.clients import is_client, load_of
+from dse.tools.clients import client_of, is_client, load_of
 from dse.tools.models import completed_shape
 from dse.tools.options import (
     CHIP,
+    MODEL_CONTEXT,
     N_EXPERTS,
     N_LAYERS,
     NODES,
+    USAGE,
     WORLD_SIZE,
     ByteDependentOption,
     ChoiceOption,
@@ -194,7 +197,7 @@ def read(
     files = everything._replace(parts=[part for part in everything.parts if not is_client(part.words)])
     where = ", ".join(texts)
     chosen = tools[tool] if tool else _recognised(files, tools, where)
-    stated, places, notes, open_names = _stated_options(files, chosen, role, where)
+    stated, places, notes, open_names, n_engines = _stated_options(files, chosen, role, where)
     launched = recognition.devices_of(files, stated, chosen.device_options)
     if launched.nodes and launched.total is None and chosen.host_devices:
         each = int(chosen.host_devices)
@@ -204,8 +207,8 @@ def read(
     devices = _with_slices(files, stated, launched, chip, n_devices)
     model_text, slug = ("", None) if has_model else _model(files, stated, chosen, workload, texts)
     version = recognition.version_of(chosen.name, files.text)
-    pseudo = _pseudo_options(chip, devices, slug, system)
-    defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""), stated)
+    pseudo = _pseudo_options(chip, devices, slug, system) | _usage(files)
+    defaults = defaults_of(chosen, version, pseudo.get(CHIP, ""), pseudo | stated)
     stated.pop(SCRIPT, None)
     defaults = {name: text for name, text in defaults.items() if name not in open_names}
     merged = _merged(chosen, defaults, stated) | pseudo
@@ -213,7 +216,7 @@ def read(
     unstated = read_options(chosen, _merged(chosen, defaults, {}) | pseudo, where, strict=False)
     alone = read_options(chosen, _merged(chosen, {}, stated) | pseudo, where, strict=False)
     stated_paths = _stated_paths(chosen, merged, stated, defaults, (values, unstated, alone))
-    readings = _option_readings(chosen, merged, stated, defaults, values, places, stated_paths)
+    readings = _option_readings(chosen, merged, stated, defaults, values, places, stated_paths, model_text)
     has_shares = any(isinstance(rule, ByteDependentOption) and rule.name in stated for rule in chosen.rules)
     if not slug and not has_shares and not any(reading.leaves for reading in readings if reading.status == STATED):
         scripts = ", ".join(dict.fromkeys(called_scripts(files)))
@@ -235,9 +238,12 @@ def read(
             for name, (text, paths) in load.options.items()
         ]
         stated_paths = stated_paths.union(load.values)
+        readings += _beside(everything, {reading.option for reading in readings})
     if chosen.study == "serving" and n_devices is None:
         total = math.prod(values.get(path, 1.0) for path in (*_DEGREES, "mapping.dp"))
-        devices = DeviceCount(int(total), devices.nodes, devices.per_node)
+        devices = DeviceCount(int(total) * n_engines, devices.nodes, devices.per_node)
+        if n_engines > 1:
+            notes.append(f"{n_engines} engines of {total:g} devices each: the design is one of them")
     shape = {path: value for path, value in values.items() if is_shape(path)}
     shares = [rule.name for rule in chosen.rules if isinstance(rule, ByteDependentOption) and rule.name in merged]
     stated_shares = [
@@ -373,10 +379,10 @@ def _looked_up(rule: CompositeOption) -> set[str]:
 
 def _stated_options(
     files: Sources, tool: Tool, role: str, where: str
-) -> tuple[dict[str, str], dict[str, str], list[str], frozenset[str]]:
-    """Return what files state, of tables, then of the tool's commands: (option → text, option → file, notes, open).
+) -> tuple[dict[str, str], dict[str, str], list[str], frozenset[str], int]:
+    """Return what files state, of tables, then of the tool's commands.
 
-    Open are options that another program fills in.
+    These are (option → text, option → file, notes, options that another program fills in, number of engines alike).
     """
     options, places, notes = dict[str, str](), dict[str, str](), list[str]()
     names = option_names(tool)
@@ -395,7 +401,7 @@ def _stated_options(
     if any(_BUILD in part.words for part, _ in by_command):  # what converts a checkpoint states the ranks of the engine
         notes.append(f"{_BUILD}: its engines are read as those of the PyTorch backend")
         by_command = [(by_command[-1][0], {name: text for _, stated in by_command for name, text in stated.items()})]
-    chosen, more = _of_role(by_command, tool, options, role, where)
+    chosen, more, n_engines = _of_role(by_command, tool, options, role, where)
     notes += more
     for part, stated in chosen:
         stated = {name: text for name, text in stated.items() if not _is_variable(name)}
@@ -424,7 +430,14 @@ def _stated_options(
         allowed = f"at most {_MOST_OPTIONS}"
         raise InputError(where, f"{len(options):,} options", allowed, "give one recipe")
     open_names = {name for name, text in options.items() if text.lower() == "auto"} if tool.auto_is_open else set()
-    return _without_nothing(options, tool, files, notes), places, notes, frozenset(open_names)
+    n_engines *= files.n_engines
+    return _without_nothing(options, tool, files, notes), places, notes, frozenset(open_names), n_engines
+
+
+def _engine_count(parts: Sequence[Source]) -> int:
+    """Return the number of engines that commands of one design start: of several those on devices of their own."""
+    copies = {part.devices: part.copies for part in parts}
+    return sum(copies.values()) if "" not in copies else max(copies.values(), default=1)
 
 
 def _turned_off(name: str, text: str, names: frozenset[str]) -> tuple[str, str]:
@@ -475,10 +488,14 @@ def _commands(files: Sources, tool: Tool, names: frozenset[str]) -> list[Source]
         part
         for part in commands
         if any(recognition.matches_word(word, pattern) for word in part.words for pattern in patterns)
-        and any(word.startswith("-") or "=" in word for word in part.words)
+        and any(word.startswith("-") or "=" in word or word in _SERVES for word in part.words)
     ]
     stating = [part for part in commands if any(_plain_name(w, tool) in names for w in _with_model(part.words, tool))]
     return stating or running
+
+
+#: Words of commands of engines behind which the model stands.
+_SERVES = ("serve", "trtllm-serve", "vllmServe")
 
 
 def _plain_name(word: str, tool: Tool) -> str:
@@ -499,7 +516,7 @@ def _with_model(words: Sequence[str], tool: Tool) -> list[str]:
     if tool.study != "serving" or not model_option:
         return list(words)
     for i, word in enumerate(words[:-1]):
-        if word in ("serve", "trtllm-serve", "vllmServe") and not words[i + 1].startswith("-"):
+        if word in _SERVES and not words[i + 1].startswith("-"):
             if words[i + 1] in ("serve", "disaggregated"):
                 continue
             return [*words[: i + 1], f"{model_option}={words[i + 1]}", *words[i + 2 :]]
@@ -511,8 +528,12 @@ _ByCommand = list[tuple[Source, dict[str, str]]]
 
 def _of_role(
     by_command: _ByCommand, tool: Tool, shared: Mapping[str, str], role: str, where: str
-) -> tuple[_ByCommand, list[str]]:
-    """Return the commands of one design, and notes; InputError for pools of different roles without a role."""
+) -> tuple[_ByCommand, list[str], int]:
+    """Return the commands of one design, notes, and the number of engines alike that they start.
+
+    Raises:
+        InputError: for pools of different roles without a role.
+    """
 
     def values(stated: Mapping[str, str]) -> dict[str, float]:
         values = read_options(tool, {**tool.defaults, **shared, **stated}, where, strict=False)
@@ -523,20 +544,22 @@ def _of_role(
     others = [entry for entry in by_command if entry not in engines]
     roles = {i: _role_of(part) for i, (part, _) in enumerate(engines)}
     if role and role in roles.values():
-        return [*others, *(engines[i] for i in roles if roles[i] == role)], []
+        pool = [engines[i] for i in roles if roles[i] == role]
+        return [*others, *pool], [], _engine_count([part for part, _ in pool])
     kinds = []
     for _, stated in engines:
         if values(stated) not in kinds:
             kinds.append(values(stated))
     if len(kinds) < 2:
-        return [*others, *engines], []
+        return [*others, *engines], [], _engine_count([part for part, _ in engines or others])
     if {"prefill", "decode"} <= set(roles.values()):
         raise InputError(
             where, "two pools of engines: prefill and decode", "one of them", "add --role prefill, or decode"
         )
     first = next(i for i, (_, stated) in enumerate(engines) if values(stated) == kinds[0])
     note = f"{len(kinds)} commands state different designs: the first is read"
-    return [*others, engines[first]], [note]
+    alike = [part for part, stated in engines if values(stated) == kinds[0]]
+    return [*others, engines[first]], [note], _engine_count(alike)
 
 
 def _role_of(part: Source) -> str:
@@ -624,6 +647,8 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
         shown = ", ".join(f"{name} {options[name]}" for name in relevant[:4])
         notes.append(f"left open by the file: {shown}")
     rows = {rule.option: rule for rule in tool.rules if isinstance(rule, NumberOption)}
+    read_names = _rules_by_name(tool).keys()
+    open_names = {name: text for name, text in open_names.items() if name in read_names | models}  # others are named
     return {
         name: text
         for name, text in options.items()
@@ -725,6 +750,7 @@ def _option_readings(
     values: Mapping[str, float],
     places: Mapping[str, str],
     stated_paths: frozenset[str],
+    model_text: str,
 ) -> list[OptionReading]:
     """Return what each option was read as, stated ones first; leaves by default are those of the defaults."""
     readings = list[OptionReading]()
@@ -733,6 +759,8 @@ def _option_readings(
         leaves = {path: values[path] for path in sorted((paths & stated_paths) or paths)}
         shares = any(isinstance(rule, ByteDependentOption) and rule.name == name for rule in tool.rules)
         identity = recognition.identity_of(name, tool.model_options, tool.chip_options, tool.device_options)
+        if identity == "model" and text != model_text and name in tool.effects:  # a label beside the model
+            identity = ""
         reads = _is_understood(tool, name, text)  # even if the leaf is what it would be
         moves = "" if paths or shares else identity or effect_of(tool, name)
         is_stated = paths or shares or identity or (reads and not moves)
@@ -745,6 +773,31 @@ def _option_readings(
         if paths:
             readings.append(OptionReading(name, text, DEFAULT, {path: values[path] for path in sorted(paths)}))
     return readings
+
+
+def _beside(files: Sources, seen: set[str]) -> Iterator[OptionReading]:
+    """Yield what stands beside an engine's options: options of what starts it and of clients, and its variables."""
+    effects = recognition.effects_beside()
+    found: dict[str, str] = {}
+    for part in files.parts:
+        client = client_of(part.words)
+        if client is not None and not client.get("runs_engine", False):
+            found |= dict(recognition.pairs(part.words))
+        elif part.words and recognition.starts_container(part.words):
+            found |= dict(recognition.pairs(recognition.own_words(part.words)))
+    found |= {name: text for name, text in files.variables.items() if re.fullmatch(_ENGINE_VARIABLE, name)}
+    for name, text in found.items():
+        if name.startswith("--") or not name.startswith("-"):
+            plain = f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
+            if not {name, plain} & seen:
+                moves = next((moves for pattern, moves in effects.items() if fnmatch.fnmatchcase(plain, pattern)), "")
+                yield OptionReading(name, text, NOT_MODELLED if moves else UNKNOWN, moves=moves)
+
+
+#: Variables of engines and of the libraries below them.
+_ENGINE_VARIABLE = re.compile(
+    r"(VLLM|SGLANG|SGL|TRTLLM|TLLM|NCCL|RCCL|NVSHMEM|DG|DEEPEP|LMCACHE|UCX|HSA|HIP|AITER|GLOO|CUDA|PYTORCH|FLASHINFER)_\w+"
+)
 
 
 def _is_understood(tool: Tool, name: str, text: str) -> bool:
@@ -837,12 +890,17 @@ def _model(
         if text.lower() in tool.models:  # "" for a model that the catalogue lacks
             return text, tool.models[text.lower()] or None
         if slug := recognition.model_of(text):
-            hints = [stated.get(name) or stated.get(name.lstrip("-"), "") for name in tool.model_hints]
-            return text, _generation(slug, hints)
+            return text, _generation(
+                slug, [stated.get(name) or stated.get(name.lstrip("-"), "") for name in tool.model_hints]
+            )
     for text in configurations(files) if not named or named[0] in texts else ():
         if slug := recognition.model_of(text):
             return text, slug
-    return (named[0] if named and named[0] not in texts else ""), None
+    name = named[0] if named and named[0] not in texts else ""
+    if tool.study == "serving" and (kind := recognition.other_kind(name)):
+        fix = "give a decoder, or its shape: -w NAME, or its config.json too"
+        raise InputError(", ".join(texts), f"{name}, {kind}", "a model that decodes text", fix)
+    return name, None
 
 
 def _generation(slug: str, hints: Sequence[str]) -> str:
@@ -890,6 +948,7 @@ def _chip(
         ]
     )
     places.append(configurations(files))
+    places.append([word for part in files.parts if part.words[:1] == ("grep",) for word in part.words])  # of nvidia-smi
     places += [list(texts), _comments(files.text)]
     for place in places:
         chips = recognition.chips_in(" ; ".join(place))
@@ -951,6 +1010,14 @@ def _host_devices(files: Sources, chip: NamedChip | None) -> int:
     return recognition.chip_devices(files.text) if chip else 0
 
 
+def _usage(files: Sources) -> dict[str, str]:
+    """Return the pseudo-option of how a program uses its engine: of a benchmark by its row, of Python by its class."""
+    rows = filter(None, (client_of(part.words) for part in files.parts))
+    usage = next((row["usage"] for row in rows if "usage" in row), "")
+    is_offline = any(name.endswith(".py") and re.search(r"\bLLM\(", text) for name, text in files.files.items())
+    return {USAGE: usage or "offline"} if usage or is_offline else {}
+
+
 def _pseudo_options(chip: NamedChip | None, devices: DeviceCount, slug: str | None, system: str) -> dict[str, str]:
     """Return what rules may read besides options: devices, chip, layers and experts of the model."""
     pseudo: dict[str, str] = {}
@@ -965,6 +1032,8 @@ def _pseudo_options(chip: NamedChip | None, devices: DeviceCount, slug: str | No
     if slug:
         entry = catalog.entry("workload", slug)
         pseudo[N_LAYERS] = f"{entry.value('n_layers'):g}"
+        if context := context_of(slug):
+            pseudo[MODEL_CONTEXT] = f"{context:g}"
         pseudo[N_EXPERTS] = f"{entry.value('experts.n_experts') or 0:g}"
     return pseudo
 
@@ -1008,6 +1077,8 @@ def check(reading: RecipeReading, where: str) -> None:
         if values.get(path, 1.0) < 1.0:
             name = short_name(path)
             raise InputError(where, f"{name} {values[path]:g}", f"{name} of at least 1", f"correct {name}")
+    if got := next(filter(None, (contradicts(reading.raw) for contradicts in reading.tool.contradictions)), ""):
+        raise InputError(where, got, "degrees that divide the ranks", "correct one of them")
     degrees = math.prod(values.get(path, 1.0) for path in _DEGREES)
     tp, ep, dp = (values.get(f"mapping.{name}", 1.0) for name in ("tp", "experts.ep", "dp"))
     recognition.check_devices(devices.total, degrees, where)

@@ -224,6 +224,8 @@ def model_of(text: str) -> str | None:
     name = name.removesuffix(".yml").removesuffix(".py")
     if match := _COMPONENT.fullmatch(name):
         name = match[1]
+    for short, full in _signs()["short_names"].items():
+        name = re.sub(rf"(?i)(?<![a-z0-9]){short}(?![a-z0-9])", full, name)
     if slug := _signs()["models"].get(name.lower()):
         return str(slug)
     for spelling in (text, name, *_spellings(name)):
@@ -247,6 +249,17 @@ def _spellings(name: str) -> Iterator[str]:
         text = "-".join(kept)
         yield text
         yield re.sub(r"(?i)\b(llama|qwen|glm|phi)-?(\d)p?(\d)(?=-|$)", r"\1-\2.\3", text)
+
+
+def other_kind(text: str) -> str:
+    """Return what the model of a name is where it is no decoder of text, "" for others.
+
+    >>> other_kind("openai/whisper-large-v3"), other_kind("meta-llama/Llama-3.1-8B")
+    ('a speech model with encoder and decoder', '')
+    """
+    name = PurePath(text.lower().rstrip("/")).name
+    kinds = _signs()["other_models"].items()
+    return next((kind for kind, patterns in kinds if any(fnmatch.fnmatchcase(name, p) for p in patterns)), "")
 
 
 # --- chip -------------------------------------------------------------------------------------------------
@@ -371,6 +384,30 @@ def _launches(part: Source) -> bool:
     """True for a command of a launcher."""
     programs = _signs()["launchers"]["programs"]
     return any(matches_word(word, program) for word in part.words[:12] for program in programs)
+
+
+def pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (option, its text) of words; a word with a dash behind an option is none of its text."""
+    for name, text in _pairs(words):
+        yield name.partition("=")[0], "" if text.startswith("-") else text
+
+
+def starts_container(words: Sequence[str]) -> bool:
+    """True for a command that starts others in a container or on nodes."""
+    return PurePath(words[0]).name in _signs()["beside"]["programs"]
+
+
+def own_words(words: Sequence[str]) -> Sequence[str]:
+    """Return the words of such a command in front of the program of an engine."""
+    patterns = [pattern for entry in _signs()["tools"].values() for pattern in entry["words"]]
+    end = next((i for i, word in enumerate(words[1:], 1) if any(matches_word(word, p) for p in patterns)), len(words))
+    return words[:end]
+
+
+def effects_beside() -> Mapping[str, str]:
+    """Return pattern of an option or a variable beside those of an engine → what it moves."""
+    effects: dict[str, str] = _signs()["beside"]["effects"]
+    return effects
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:

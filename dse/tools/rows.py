@@ -53,6 +53,7 @@ from dse.tools.options import (
     SwitchOption,
     Tool,
     hosts,
+    number_of,
 )
 from dse.tools.words import options
 
@@ -101,8 +102,8 @@ def defaults_of(
         version: that runs; "" for that of the table.
         chip: accelerator of the catalogue; "" if unknown.
         stated: option → text of what is said; a row of ``options`` counts where all of its patterns match, and none
-            of those ``without``. A row that ``replaces`` has no other defaults: a configuration that is not there
-            has its own.
+            of those ``without``, and the first that is there of each entry of ``over`` exceeds its number. A row that
+            ``replaces`` has no other defaults: a configuration that is not there has its own.
 
     >>> from dse.tools import tool_of
     >>> defaults_of(tool_of("vllm"), "0.33", "b200-sxm-180gb")["--gpu-memory-utilization"]
@@ -117,11 +118,21 @@ def defaults_of(
             name: name in stated and fnmatch.fnmatchcase(stated[name].lower(), pattern)
             for name, pattern in {**row.get("options", {}), **row.get("without", {})}.items()
         }
-        is_of_options = all(matches[name] == (name in row["options"]) for name in matches)
+        is_of_options = all(matches[name] == (name in row.get("options", {})) for name in matches)
         is_of_chip = "chips" not in row or any(fnmatch.fnmatchcase(chip, pattern) for pattern in row["chips"])
-        if is_of_version and is_of_options and is_of_chip:
+        is_over = all(_exceeds(stated, names.split("|"), limit) for names, limit in row.get("over", {}).items())
+        if is_of_version and is_of_options and is_of_chip and is_over:
             defaults = {**({} if row.get("replaces") else defaults), **row["values"]}
     return defaults
+
+
+def _exceeds(stated: Mapping[str, str], names: Sequence[str], limit: float) -> bool:
+    """True where the first of some options that is there exceeds a number."""
+    text = next((stated[name] for name in names if name in stated), "")
+    try:
+        return number_of(text) > limit
+    except ValueError:
+        return False
 
 
 def _parts(version: str) -> tuple[int, ...]:

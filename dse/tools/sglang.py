@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dse.tools.engines import (
     DRAFTS,
     ENGINE,
+    HOST_CACHE,
     SERVING,
     draft_tokens,
     engine,
@@ -21,6 +22,7 @@ from dse.tools.engines import (
 from dse.tools.options import (
     CAPACITY,
     N_EXPERTS,
+    WEIGHTS,
     ByteDependentOption,
     CompositeOption,
     Lookup,
@@ -67,6 +69,15 @@ def _read_ranks(options: Mapping[str, str]) -> dict[str, float]:
     if options.get(_TP):
         values["mapping.tp"] = _size(options, _TP) / _read_attention_ranks(options)
     return values
+
+
+def _uneven_ranks(options: Mapping[str, str]) -> str:
+    """Return that ranks of attention or of experts do not divide those of tp (``check_server_args``), else ""."""
+    ranks = _size(options, _TP)
+    for name, part in ((f"{_DP} under {_ATTENTION_DP}", _read_attention_ranks(options)), (_EP, _size(options, _EP))):
+        if ranks % part:
+            return f"{name} of {part:g}, which does not divide the {ranks:g} ranks of {_TP}"
+    return ""
 
 
 def _experts(leaf: Lookup) -> Pairs | None:
@@ -264,6 +275,31 @@ def _graph_size(memory: float, tp: float) -> float:
     return 512.0
 
 
+_HOST, _HOST_SIZE, _HOST_RATIO = "--enable-hierarchical-cache", "--hicache-size", "--hicache-ratio"
+
+
+@dataclasses.dataclass(frozen=True)
+class _HostRatio(ByteDependentOption):
+    """Host's cache over the device's, which is what the static share of memory leaves beside the weights."""
+
+    def write(self, leaf: Lookup) -> Pairs:
+        """Return no option."""
+        return []
+
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:
+        """Return an empty mapping; ValueError for an invalid number."""
+        return super().read(options) if is_on(options, _HOST) else {}
+
+    def read_for_design(self, options: Mapping[str, str], leaf: Lookup) -> dict[str, float]:
+        """Return path → bytes for a design, empty for no such cache and for one of a stated size."""
+        ratio = self._number(options)
+        if ratio is None or not is_on(options, _HOST) or number_of(options.get(_HOST_SIZE) or "0"):
+            return {}
+        capacity, text = leaf(CAPACITY) or 0.0, options.get(_MEMORY, _BY_MEMORY)
+        share = static_share(options, capacity) if text == _BY_MEMORY else number_of(text)
+        return {self.path: ratio * max(share * capacity - (leaf(WEIGHTS) or 0.0), 0.0)}
+
+
 _ALGORITHM, _STEPS, _WIDTH, _TOKENS = (
     f"--speculative-{name}" for name in ("algorithm", "num-steps", "eagle-topk", "num-draft-tokens")
 )
@@ -332,10 +368,12 @@ SGLANG = engine(
         "chunk": dataclasses.replace(_rank_total_option(_CHUNK, f"{SERVING}chunk"), read=_read_chunk),
         "most_sequences": _rank_total_option("--max-running-requests", f"{ENGINE}most_sequences"),
         "memory": _StaticShare(_SHARE.name, _SHARE.path, _SHARE.line, _SHARE.meaning, _SHARE.high),
+        "host_ratio": _HostRatio(_HOST_RATIO, HOST_CACHE, lambda leaf: None, "a ratio"),
         "reserved": CompositeOption((_RESERVED,), _reserved, _read_reserved),
         "drafts": CompositeOption(DRAFTS, _chain, _read_chain),
         "weights": weight_format("--quantization", "w8a8_int8"),
     },
     lambda leaf: replica_devices(leaf) * _attention_ranks(leaf),
     remarks=(_chain_remark, _dense_remark, _graph_remark),
+    contradictions=(_uneven_ranks,),
 )

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import itertools
+import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dse.errors import InputError
@@ -21,6 +23,9 @@ _MAX_WORDS, _MAX_CHARACTERS = 50_000, 100_000
 
 #: Maximum number of characters of a script.
 _MAX_SCRIPT = 500_000
+
+#: Maximum number of calls of the same functions.
+_MAX_CALLS = 100
 
 #: Maximum depth of brackets and of scripts within scripts.
 _MAX_DEPTH = 12
@@ -32,6 +37,8 @@ class ShellCommand(NamedTuple):
     words: list[str]
     text: str = ""  #: of the heredoc that it reads, "" without one
     target: str = ""  #: file that its output is written to, "" for none
+    devices: str = ""  #: that its variables let it see
+    copies: int = 1  #: times that a loop starts it, each time on other devices
 
 
 class Script(NamedTuple):
@@ -51,16 +58,28 @@ class _Token(NamedTuple):
     is_literal: bool = False  #: whether its heredoc is not expanded
 
 
-def script(text: str, variables: Mapping[str, str] | None = None, depth: int = 0) -> Script:
+#: Role of a pool of engines → words with which scripts name it.
+_ROLES = {
+    "prefill": ("prefill", "prefiller", "context", "ctx", "producer"),
+    "decode": ("decode", "decoder", "generation", "gen", "consumer"),
+}
+
+#: Assignment of a role by the first argument of a script.
+_ROLE_ARGUMENT = re.compile(r"(?im)^\s*(?:export\s+|local\s+)?\w*(?:role|mode|stage|type)\w*=[\"']?\$\{?1\b")
+
+
+def script(text: str, variables: Mapping[str, str] | None = None, depth: int = 0, role: str = "") -> Script:
     """Return the commands of a script with expanded words, and its variables.
 
     Args:
         text: of the script.
         variables: values of the environment by name.
         depth: of scripts within scripts, which is limited.
+        role: of the pool of engines that counts where an argument decides it, ``prefill`` or ``decode``.
 
     Raises:
-        InputError: for an open quotation, and for a script that becomes too long.
+        InputError: for an open quotation, for a script that becomes too long, and for one whose argument decides the
+            role where none is said.
 
     >>> script("TP=4; run --tp $TP --n $((TP * 2))").commands[0].words
     ['run', '--tp', '4', '--n', '8']
@@ -68,9 +87,13 @@ def script(text: str, variables: Mapping[str, str] | None = None, depth: int = 0
     if len(text) > _MAX_SCRIPT:
         got, allowed = f"a script of {len(text):,} characters", f"at most {_MAX_SCRIPT:,}"
         raise InputError("script", got, allowed, "give the launch command")
-    reader = _Reader(dict(variables or {}), depth)
+    reader = _Reader(dict(variables or {}), depth, role)
+    if role and _ROLE_ARGUMENT.search(text):
+        reader.variables.setdefault("1", role)
     try:
         reader.block(list(_tokens(text)), 0, ())
+        for name in [name for name in reader.functions if name not in reader.called]:
+            reader.call(name, [])
     except RecursionError:
         raise InputError("script", "brackets nested too deep", "a launch script", "give the launch command") from None
     directives = [word for line in re.findall(r"^#(?:SBATCH|PBS|BSUB)\s+(.*)$", text, re.M) for word in line.split()]
@@ -193,12 +216,16 @@ _KEYWORDS = ("then", "do", "else", "{", "}", "!", "time", "function")
 class _Reader:
     """Follows the tokens of a script."""
 
-    def __init__(self, variables: dict[str, str], depth: int) -> None:
+    def __init__(self, variables: dict[str, str], depth: int, role: str = "") -> None:
         if depth > _MAX_DEPTH:
             raise InputError("script", "scripts nested too deep", f"at most {_MAX_DEPTH}", "give the inner script")
         self.variables: dict[str, str | list[str]] = dict(variables)
         self.commands: list[ShellCommand] = []
         self.depth, self.count = depth, 0
+        self.devices, self.copies, self.role = "", 1, role
+        self.functions: dict[str, list[_Token]] = {}
+        self.called: list[str] = []  #: functions, those that run at the end
+        self.loops: list[tuple[str, int]] = []  #: (variable, number of values) of the loops around a command
 
     def strings(self) -> dict[str, str]:
         """Return name → value of variables, elements of arrays joined by spaces."""
@@ -216,6 +243,8 @@ class _Reader:
                 i = self.condition(tokens, i, active)
             elif word == "case":
                 i = self.case(tokens, i, active)
+            elif word == "function" and i + 1 < len(tokens) and not tokens[i + 1].is_operator:
+                i = self.function(tokens, i + 2, tokens[i + 1].text, active)
             elif word in ("for", "while", "until", "select"):
                 i = self.loop(tokens, i, active)
             elif word in _KEYWORDS:
@@ -245,6 +274,8 @@ class _Reader:
         """Follow the first matching branch of ``case … in``."""
         start = self.position(tokens, i, ("in",))
         subject = " ".join(w for token in tokens[i + 1 : start] for w in self.words(token.text)) if active else ""
+        if _is_open(subject):
+            subject = self.role_of({token.text for token in tokens[start : self.position(tokens, start, ("esac",))]})
         i, is_done = start + 1, not active
         while i < len(tokens) and tokens[i].text != "esac":
             end = self.position(tokens, i, (")", "esac"))
@@ -254,6 +285,41 @@ class _Reader:
             holds = not is_done and any(fnmatch.fnmatchcase(subject, pattern) for pattern in patterns)
             i, is_done = self.branch(tokens, end + 1, holds), is_done or holds
         return i + 1
+
+    def role_of(self, words: set[str]) -> str:
+        """Return the word among some for the role that counts, "" for none; InputError for an undecided one of both."""
+        by_role = {role: next((name for name in names if name in words), "") for role, names in _ROLES.items()}
+        if not self.role and all(by_role.values()):
+            got = "an argument decides the role of the engine: prefill or decode"
+            raise InputError("script", got, "one of them", "add --role prefill, or decode")
+        return by_role.get(self.role, "")
+
+    def call(self, name: str, arguments: list[str]) -> None:
+        """Follow the body of a function with its arguments."""
+        if len(self.called) - len(set(self.called)) > _MAX_CALLS or self.called[-_MAX_DEPTH:] == [name] * _MAX_DEPTH:
+            return
+        self.called.append(name)
+        before = {key: self.variables.pop(key) for key in list(self.variables) if key.isdigit()}
+        self.variables |= {str(i): argument for i, argument in enumerate(arguments, 1)}
+        if not arguments:
+            self.variables |= before
+        self.block(self.functions[name], 0, ())
+        for key in [key for key in self.variables if key.isdigit()]:
+            del self.variables[key]
+        self.variables |= before
+
+    def function(self, tokens: list[_Token], i: int, name: str, active: bool) -> int:
+        """Note the body of a function whose bracket ``{`` stands at or behind a position; return that behind it."""
+        start = self.position(tokens, i, ("{",))
+        if any(not token.is_operator for token in tokens[i:start]):
+            return i
+        end, depth = start + 1, 1
+        while end < len(tokens) and depth:
+            depth += (tokens[end].text == "{") - (tokens[end].text == "}") if not tokens[end].is_operator else 0
+            end += 1
+        if active:
+            self.functions[name] = tokens[start + 1 : end - 1]
+        return end
 
     def branch(self, tokens: list[_Token], i: int, active: bool) -> int:
         """Follow a branch of ``case`` up to ``;;`` or ``esac``, and return the position behind ``;;``."""
@@ -269,8 +335,13 @@ class _Reader:
         start = self.position(tokens, i, ("do",))
         head = [token.text for token in tokens[i:start] if not token.is_operator]
         if active and head[0] == "for" and len(head) > 3 and head[2] == "in":
-            values = [word for text in head[3:] for word in self.words(text)]
+            values = [value for text in head[3:] for word in self.words(text) for value in _range(word)]
             self.variables[head[1]] = values[0] if values else ""
+            self.loops.append((head[1], len(values)))
+            end = self.block(tokens, start + 1, ("done",)) + 1
+            self.loops.pop()
+            self.copies = 1
+            return end
         return self.block(tokens, start + 1, ("done",), active and head[0] != "until") + 1
 
     def simple(self, tokens: list[_Token], i: int, active: bool) -> int:
@@ -288,8 +359,8 @@ class _Reader:
                 continue
             texts.append(token.text)
             position += 1
-        if position < len(tokens) and tokens[position].text == "(" and len(texts) == 1:  # a function: its body is read
-            return position + 2
+        if position < len(tokens) and tokens[position].text == "(" and len(texts) == 1:
+            return self.function(tokens, position + 2, texts[0], active)
         body = self.heredoc(tokens, position)
         if active:
             self.command(texts, body, target)
@@ -308,6 +379,10 @@ class _Reader:
                 self.assign(match, body)
             texts = texts[1:]
         words = [word for text in texts for word in self.words(text)]
+        if words and words[0] in self.functions:
+            self.count += len(words)
+            self.call(words[0], [] if words[1:] == [""] else words[1:])
+            return
         self.count += len(words)
         if self.count > _MAX_WORDS:
             raise InputError("script", f"more than {_MAX_WORDS:,} words", "a launch script", "give one launch command")
@@ -317,12 +392,22 @@ class _Reader:
         if words[0] == "read" and document:  # read -r -d '' NAME <<EOF
             self.variables[words[-1]] = document
             return
-        self.commands.append(ShellCommand(words, document, " ".join(self.words(target))))
+        if words[0] in ("echo", "printf") and target and not document:
+            document = "\n".join(word for word in words[1:] if word not in ("-e", "-n", "%s\\n", "%b"))
+            document = _unescaped(document) if words[0] == "printf" or "-e" in words[1:3] else document
+        copies = max([self.copies, *(self.turns(text) for text in texts if "device=" in text)])
+        self.commands.append(ShellCommand(words, document, " ".join(self.words(target)), self.devices, copies))
+
+    def turns(self, text: str) -> int:
+        """Return the number of values that a text takes in the loops around it, 1 without their variables."""
+        return math.prod(count for name, count in self.loops if re.search(rf"\$\{{?{name}\b", text) and count) or 1
 
     def assign(self, match: re.Match[str], body: _Token | None) -> None:
         """Assign the value of ``NAME=value``, ``NAME+=value`` or ``NAME=(…)``."""
         name, index, adds, text = match.groups()
         before = self.variables.get(name, "")
+        if name.endswith("_VISIBLE_DEVICES"):
+            self.copies = self.turns(text)
         if text.startswith("("):
             inner = [token.text for token in _tokens(text[1:-1]) if not token.is_operator]
             elements = [word for token in inner for word in self.words(token)]
@@ -340,6 +425,8 @@ class _Reader:
                 self.variables[name] = [*before, value]
             else:
                 self.variables[name] = before + value if adds and isinstance(before, str) else value
+        if name.endswith("_VISIBLE_DEVICES"):
+            self.devices = self.variable(name, "")
         if sum(map(len, self.variables.get(name, ""))) > _MAX_CHARACTERS:
             raise InputError(
                 "script", f"a value of {name} of over {_MAX_CHARACTERS:,} characters", "fewer", "shorten it"
@@ -418,7 +505,10 @@ class _Reader:
         match = re.compile(r"\$(\w+|[@*#?])").match(text, i)
         if not match:
             return "$", i + 1
-        if match[1] in "@*#?":
+        if match[1] in "@*":
+            places = (self.variable(str(i), "") for i in range(1, 100))
+            return " ".join(itertools.takewhile(bool, places)), match.end()
+        if match[1] in "#?":
             return "", match.end()
         return self.variable(match[1], f"${{{match[1]}}}"), match.end()
 
@@ -472,6 +562,9 @@ class _Reader:
         inner = script(text, self.strings(), self.depth + 1).commands
         if len(inner) == 1 and inner[0].words[0] == "echo":
             return " ".join(word for word in inner[0].words[1:] if word not in ("-n", "-e"))
+        if len(inner) == 1 and inner[0].words[0] == "seq" and all(map(str.isdigit, inner[0].words[1:])):
+            first, *_, last = ["1", *inner[0].words[1:]][-2:] if len(inner[0].words) < 4 else inner[0].words[1:]
+            return " ".join(_range(f"{{{first}..{last}}}"))
         if len(inner) == 1 and inner[0].words[0] == "expr":
             return self.arithmetic(" ".join(inner[0].words[1:]))
         return "${command}"
@@ -493,7 +586,9 @@ class _Reader:
         for token in [*tokens, _Token(";", True)]:
             if token.is_operator and token.text not in ("<", ">"):
                 if words:
-                    results.append(_holds(words))
+                    opened = [word for word in words if _is_open(word)]
+                    word = self.role_of({*words} | _other_roles(words)) if opened else ""
+                    results.append(_holds([word if word and w in opened else w for w in words]))
                     joins += [token.text] if token.text in ("&&", "||") else []
                 elif token.text in ("&&", "||"):
                     joins.append(token.text)
@@ -505,6 +600,22 @@ class _Reader:
         for join, value in zip(joins, results[1:], strict=False):
             result = (result and value) if join == "&&" else (result or value)
         return result
+
+
+def _is_open(word: str) -> bool:
+    """True for an argument or a variable without a value."""
+    return bool(re.fullmatch(r"\$\{\w+\}", word))
+
+
+def _other_roles(words: Sequence[str]) -> set[str]:
+    """Return a word of each role where some words name a role, which another test or branch is of; else none."""
+    return set(_ROLES) if any(word in names for word in words for names in _ROLES.values()) else set()
+
+
+def _range(word: str) -> list[str]:
+    """Return the numbers of ``{0..7}``, another word as it is."""
+    match = re.fullmatch(r"\{(\d{1,6})\.\.(\d{1,6})\}", word)
+    return [str(i) for i in range(int(match[1]), min(int(match[2]), int(match[1]) + 1000) + 1)] if match else [word]
 
 
 def _unescaped(text: str) -> str:

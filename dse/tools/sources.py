@@ -44,6 +44,8 @@ class Source(NamedTuple):
     file: str  #: name of the file, and of the part within it
     words: tuple[str, ...] = ()
     table: dict[str, Any] | None = None
+    devices: str = ""  #: that a command sees, as its shell says
+    copies: int = 1  #: engines alike that a loop starts, each on devices of its own
 
 
 class Sources(NamedTuple):
@@ -55,6 +57,8 @@ class Sources(NamedTuple):
     text: str  #: of all files
     files: dict[str, str]  #: name → text
     notes: list[str]
+    n_engines: int = 1  #: of a manifest, alike
+    role: str = ""  #: of the pool of engines that counts
 
 
 def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = None, role: str = "") -> Sources:
@@ -72,7 +76,7 @@ def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = No
     >>> sources({"a.sh": "TP=8; vllm serve m -tp $TP"}).parts[0].words
     ('vllm', 'serve', 'm', '-tp', '8')
     """
-    result = Sources([], dict(environment or {}), [], "\n".join(texts.values()), dict(texts), [])
+    result = Sources([], dict(environment or {}), [], "\n".join(texts.values()), dict(texts), [], role=role)
     called = _called_files(texts)
     engines: list[tuple[str, EngineProcess]] = []
     clients: list[tuple[str, EngineProcess]] = []
@@ -90,7 +94,7 @@ def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = No
         _read_engine(name, worker, result)
         for client_name, client in clients:
             _read_engine(client_name, client._replace(nodes=None, per_node=None, hardware=()), result)
-        return result._replace(text=f"{result.text}\n{worker.image}")
+        return result._replace(text=f"{result.text}\n{worker.image}", n_engines=worker.replicas)
     return result
 
 
@@ -108,10 +112,26 @@ def _chosen(engines: list[tuple[str, EngineProcess]], role: str, result: Sources
         got, usual_fix = "two pools of engines: prefill and decode", "add --role prefill, or decode"
         raise InputError(where, got, "one of them", usual_fix)
     candidates = [entry for entry in engines if not role or entry[1].role in (role, "" if not present else role)]
+    models = {name: None for _, worker in candidates if (name := _model_of(worker.words))}
+    if len(models) > 1:
+        got = f"engines of {len(models)} models: {', '.join(list(models)[:4])}"
+        raise InputError(where, got, "one model: each is a design of its own", "keep one of them in the file")
     if len({worker.words for _, worker in candidates}) > 1:
         names = ", ".join(dict.fromkeys(worker.name for _, worker in candidates))
         result.notes.append(f"{len(candidates)} engines ({names}): the first is read")
     return candidates[0]
+
+
+def _model_of(words: Sequence[str]) -> str:
+    """Return the model that the words of an engine name, "" for none and for a variable."""
+    for i, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        behind = words[i + 1] if i + 1 < len(words) else ""
+        if option.replace("_", "-") in ("--model", "--model-path"):
+            return "" if "$" in (value or behind) else value if equals else behind
+        if word in ("serve", "trtllm-serve") and behind not in ("", "serve") and not behind.startswith(("-", "$")):
+            return behind
+    return ""
 
 
 def _read_engine(name: str, worker: EngineProcess, result: Sources) -> None:
@@ -228,7 +248,7 @@ def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
     """Add the commands of a script, its heredocs and scripts within words to a result."""
     before = dict(result.variables)
     try:
-        shell = script(text, before, depth)
+        shell = script(text, before, depth, result.role)
     except InputError as error:
         raise InputError(name, error.got, error.allowed, error.fix) from None
     result.variables.update(shell.variables)
@@ -252,7 +272,7 @@ def _joined(commands: Iterable[ShellCommand]) -> Iterator[ShellCommand]:
     before: ShellCommand | None = None
     for command in commands:
         if before is not None and command.words[0].startswith("-") and not command.text and not before.text:
-            before = ShellCommand([*before.words, *command.words])
+            before = before._replace(words=[*before.words, *command.words])
             continue
         if before is not None:
             yield before
@@ -282,7 +302,7 @@ def _read_command(name: str, command: ShellCommand, result: Sources, depth: int)
         for text in scripts:
             _read_script(name, _value_of(text), result, depth + 1)
         words = [word for word in words if word not in scripts]
-    result.parts.append(Source(name, tuple(words)))
+    result.parts.append(Source(name, tuple(words), devices=command.devices, copies=command.copies))
 
 
 def _without_container(words: list[str], result: Sources) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from dse.tools.engines import (
     COPIES,
     DRAFTS,
+    HOST_CACHE,
     SERVING,
     checkpoint_format,
     draft_tokens,
@@ -18,6 +20,7 @@ from dse.tools.engines import (
     longest_prompt,
     longest_request,
     replica_devices,
+    stated_format,
     token_count,
 )
 from dse.tools.options import N_EXPERTS, CompositeOption, Lookup, Pairs, degrees, is_on, memory_share, number, number_of
@@ -90,12 +93,17 @@ def _read_expert_ranks(options: Mapping[str, str]) -> dict[str, float]:
     ep = number_of(options["--ep_size"]) if options.get("--ep_size") else None
     if ep is None and width:
         ep = ranks / width
-    values = {} if ep is None else {"mapping.experts.ep": ep}
-    if _is_attention_dp(options) and ranks > 1.0 and number_of(options.get(N_EXPERTS, "1")) > 0.0:
-        values["mapping.experts.ep"] = ep or 1.0
-        if ranks > (ep or 1.0):
-            values["mapping.experts.etp"] = ranks / (ep or 1.0)
-    return values
+    is_mixture = number_of(options.get(N_EXPERTS, "1")) > 0.0
+    if is_mixture and ranks > 1.0 and (ep is not None or _is_attention_dp(options)):
+        width = ranks / (ep or 1.0)
+        return {"mapping.experts.ep": ep or 1.0} | ({"mapping.experts.etp": width} if width > 1.0 else {})
+    return {} if ep is None else {"mapping.experts.ep": ep}
+
+
+def _uneven_ranks(options: Mapping[str, str]) -> str:
+    """Return that ranks of experts do not divide those of tp (``Mapping`` raises), "" where they do."""
+    ranks, ep = (number_of(options.get(name) or "1") for name in ("--tp_size", "--ep_size"))
+    return f"--ep_size {ep:g}, which does not divide the {ranks:g} ranks of --tp_size" if ranks % ep else ""
 
 
 def _replicas(leaf: Lookup) -> str:
@@ -159,10 +167,33 @@ def _cache(leaf: Lookup) -> Pairs | None:
 _CACHE_BYTES = {"fp8": 1.0, "int8": 1.0, "nvfp4": 0.5625, "auto": 2.0, "bfloat16": 2.0, "float16": 2.0}
 
 
+#: Switches of the conversion of a checkpoint → format of the cache.
+_BUILT_CACHES = {"--int8_kv_cache": "int8", "--fp8_kv_cache": "fp8"}
+
+
+def _read_host_cache(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → bytes of the host's cache of a rank (``KvCacheConfig.host_cache_size``), empty for none."""
+    size = _entry(options, _CACHE, "host_cache_size")
+    return {HOST_CACHE: number_of(size)} if size else {}
+
+
+def _read_format(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → value of the format of a checkpoint: by how it is converted, else by its quantisation or name."""
+    if is_on(options, "--use_weight_only"):
+        bits = options.get("--weight_only_precision", "int8")
+        form = {"int4": "w4a16", "int4_awq": "w4a16", "int4_gptq": "w4a16"}.get(bits, "w8a16")
+        return stated_format({**options, "--qformat": form}, "--qformat")
+    switches = {"--use_fp8_rowwise": "fp8_per_channel_per_token", "--use_fp8": "fp8", "--smoothquant": "int8"}
+    converted = next((form for name, form in switches.items() if name in options), "")
+    options = {**options, "--qformat": converted} if converted else options
+    return stated_format(options, "quant_config.quant_algo", "--quant_algo", "--qformat")
+
+
 def _read_cache(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → bytes per value of the cache, of its format or of that of a quantisation; empty for others."""
     text = _entry(options, _CACHE, "dtype") or options.get("quant_config.kv_cache_quant_algo", "")
-    value = _CACHE_BYTES.get(text.lower())
+    built = next((form for name, form in _BUILT_CACHES.items() if is_on(options, name)), "")
+    value = _CACHE_BYTES.get((built or text).lower())
     return {} if value is None else {f"{SERVING}cache_bytes": value}
 
 
@@ -215,10 +246,12 @@ TENSORRT_LLM = engine(
         "cache": CompositeOption((f"{SERVING}cache_bytes",), _cache, _read_cache),
         "drafts": CompositeOption(DRAFTS, _predicted, _read_predicted),
         "copies": CompositeOption((COPIES,), _slots, _read_slots),
-        "checkpoint": checkpoint_format("quant_config.quant_algo", "--quant_algo"),
+        "host_cache": CompositeOption((HOST_CACHE,), lambda leaf: [], _read_host_cache),
+        "checkpoint": dataclasses.replace(checkpoint_format(), read=_read_format),
     },
     lambda leaf: replica_devices(leaf) * (degrees(leaf, "dp")[0] if _uses_attention_dp(leaf) else 1.0),
     notes=(_replicas,),
     remarks=(_entry_remark, _slots_remark),
+    contradictions=(_uneven_ranks,),
     roles={"prefill": _context, "decode": _transceiver},
 )

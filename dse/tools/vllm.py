@@ -10,6 +10,7 @@ from typing import Any
 
 from dse.tools.engines import (
     DRAFTS,
+    HOST_CACHE,
     SERVING,
     draft_tokens,
     engine,
@@ -20,6 +21,7 @@ from dse.tools.engines import (
     weight_format,
 )
 from dse.tools.options import (
+    MODEL_CONTEXT,
     N_EXPERTS,
     CompositeOption,
     Lookup,
@@ -217,6 +219,40 @@ def _chunked(leaf: Lookup) -> str:
     )
 
 
+_CHUNK, _BY_LENGTH, _LEAST_CHUNK = "--max-num-batched-tokens", "by-length", 2048.0
+
+
+def _read_chunk(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → tokens of a step of the first engine without chunks: the longest request, and 2048 at least."""
+    length = options.get("--max-model-len") or options.get(MODEL_CONTEXT)
+    is_by_length = options.get(_CHUNK) == _BY_LENGTH and length
+    return {f"{SERVING}chunk": max(number_of(length), _LEAST_CHUNK)} if is_by_length and length else {}
+
+
+_OFFLOADED, _GIB = "--kv-offloading-size", 2.0**30
+
+#: Cache in the memory of the host that LMCache has for each rank, in GiB.
+_LMCACHE = "LMCACHE_MAX_LOCAL_CPU_SIZE"
+
+
+def _host_cache(leaf: Lookup) -> Pairs:
+    """Return the host's cache of all ranks as an option, empty for none."""
+    size = leaf(HOST_CACHE) or 0.0
+    return [(_OFFLOADED, number(size * replica_devices(leaf) / _GIB))] if size else []
+
+
+def _read_host_cache(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → bytes of the host's cache of a device: a share of the engine's, or LMCache's of a rank.
+
+    The size of vLLM's option is that of all ranks of tp and pp (``VllmConfig._post_init_kv_transfer_config``).
+    """
+    if options.get(_OFFLOADED):
+        names = ("--tensor-parallel-size", "--pipeline-parallel-size")
+        ranks = math.prod(number_of(options.get(name) or "1") for name in names)
+        return {HOST_CACHE: number_of(options[_OFFLOADED]) * _GIB / ranks}
+    return {HOST_CACHE: number_of(options[_LMCACHE]) * _GIB} if options.get(_LMCACHE) else {}
+
+
 VLLM = engine(
     "vllm",
     "--max-model-len",
@@ -226,6 +262,8 @@ VLLM = engine(
         ),
         "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
         "offload": offloaded_weights("--cpu-offload-gb", "mapping.spill.far_weights"),
+        "first_chunk": CompositeOption((f"{SERVING}chunk",), lambda leaf: [], _read_chunk),
+        "host_cache": CompositeOption((HOST_CACHE,), _host_cache, _read_host_cache),
         "drafts": CompositeOption(DRAFTS, _config, _read_config),
         "weights": weight_format("--quantization", "compressed-tensors"),
         "graphs": CompositeOption(("software.engine.graph_tokens",), lambda leaf: [], _read_graphs),

@@ -1,4 +1,4 @@
-"""Files that people have are read right: each value against the one that somebody worked out who had not seen the reader."""
+"""Files that people have are read right: each value against one that was worked out without sight of the reader."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from benchmarks.recipes import FOLDER, cases, score
+from benchmarks.recipes.answers import answer, value_of
 from docs.make.read import key_of
-from tests.corpus import FOLDER, cases, score
-from tests.corpus.answers import answer, value_of
 
 CASES = cases()
 

@@ -9,21 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.recipes import cases
 from dse.capabilities.recipes import read_recipe
 from dse.errors import InputError
 from tests.conftest import full_size
-from tests.corpus import cases
 
 #: Seconds and bytes that no file may take.
 LONGEST, LARGEST = 2.0, 300e6
 
 #: Text that no place of a file is glad of.
 PIECES = (
-    "", " ", "\\", "\"", "'", "`", "$(", "${", "$((", "))", "}", "{", "[", "]", "<<EOF\n", "\nEOF\n", "$X", "${X:-${X}}",
-    "$((1/0))", "$((9**9))", "-1", "0", "nan", "inf", "1e999", "9" * 400, "auto", "null", "true", "٣", "\x00", "\x1b[31m",
-    "é" * 200, ": ", "- ", "&a [*a]", "<<: *a", "!!python/object/apply:os.system ['true']", "---\n", "\t", "\r\n", "#", "--",
-    "=", "--=", "-" * 300, "(" * 300, "for i in 1; do ", "; done", "if [ 1 = 1 ]; then ", "fi", "case x in x) ", "esac",
-    "A=$A$A\n" * 40, "${a.b}", "${multiply:4,${.x}}", "{{ x }}", "\n" * 300, "--tensor-model-parallel-size 0 ", "-tp -8 ",
+    "", " ", "\\", "\"", "'", "`", "$(", "${", "$((", "))", "}", "{", "[", "]", "<<EOF\n", "\nEOF\n", "$X",
+    "${X:-${X}}", "$((1/0))", "$((9**9))", "-1", "0", "nan", "inf", "1e999", "9" * 400, "auto", "null", "true",
+    "٣", "\x00", "\x1b[31m", "é" * 200, ": ", "- ", "&a [*a]", "<<: *a",
+    "!!python/object/apply:os.system ['true']", "---\n", "\t", "\r\n", "#", "--", "=", "--=", "-" * 300,
+    "(" * 300, "for i in 1; do ", "; done", "if [ 1 = 1 ]; then ", "fi", "case x in x) ", "esac",
+    "A=$A$A\n" * 40, "${a.b}", "${multiply:4,${.x}}", "{{ x }}", "\n" * 300, "--tensor-model-parallel-size 0 ",
+    "-tp -8 ",
 )  # fmt: skip
 
 

@@ -133,13 +133,17 @@ def test_the_static_share_of_sglang():
 
 
 FORMATS = [
-    ("nvidia/Llama-3.1-70B-Instruct-FP8", "fp8"), ("RedHatAI/Qwen3-32B-FP8-dynamic", "fp8"),
+    ("nvidia/Llama-3.1-70B-Instruct-FP8", "fp8"), ("RedHatAI/Qwen3-32B-FP8-dynamic", "fp8-row"),
     ("Qwen/Qwen2.5-72B-Instruct-AWQ", "w4a16"), ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4", "w4a16"),
     ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int8", "w8a16"), ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16", "w4a16"),
     ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w8a8", "int8"), ("nvidia/DeepSeek-R1-0528-NVFP4", "nvfp4"),
     ("nvidia/DeepSeek-R1-FP4", "nvfp4"), ("openai/gpt-oss-120b", "mxfp4-experts"), ("amd/DeepSeek-R1-MXFP4", "mxfp4"),
-    ("deepseek-ai/DeepSeek-V3.1", "fp8"), ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "bf16"),
-    ("moonshotai/Kimi-K2-Thinking", "int4-experts"), ("moonshotai/Kimi-K2-Instruct", "fp8"),
+    ("deepseek-ai/DeepSeek-V3.1", "fp8-block"), ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "bf16"),
+    ("moonshotai/Kimi-K2-Thinking", "int4-experts"),
+    ("moonshotai/Kimi-K2-Instruct", "fp8-block"),
+    ("Qwen/Qwen3-235B-A22B-FP8", "fp8-block"), ("nvidia/Qwen3-8B-FP8", "fp8"),
+    ("/models/DeepSeek-R1-0528", "fp8-block"),
+    ("meta-llama/Llama-3.1-405B-Instruct-FP8", "fp8-row"), ("zai-org/GLM-4.5-Air-FP8", "fp8-row"),
     ("meta-llama/Llama-3.1-8B-Instruct", ""),
 ]  # fmt: skip
 
@@ -201,6 +205,27 @@ def test_keys_within_a_table_are_not_those_of_the_engine():
 def test_options_of_a_launcher_in_front_are_none_of_the_engine():
     reading = read({"run.sh": f"mpirun -n 1 --oversubscribe {TRT} --tp_size 8"}, TOOLS, system="h200")
     assert {row.option for row in reading.options if row.status == "unknown"} == set()
+
+
+# What the checkpoint has in blocks an option of 8 bits does not change; half precision, where it is said, or the
+# chip has no other (vllm/config/model.py, _resolve_auto_dtype).
+TYPES = [
+    ("--model deepseek-ai/DeepSeek-R1 --quantization fp8", "h200", {"precision": 5}),
+    ("--model meta-llama/Llama-3.1-8B-Instruct --quantization fp8", "h200", {"precision": 4}),
+    ("--model Qwen/Qwen3-32B-FP8", "a100", {"precision": 2, "weight_bytes": 1.0}),
+    ("--model mistralai/Mixtral-8x7B-v0.1 --dtype half", "a100", {"precision": 3}),
+    ("--model Qwen/Qwen2.5-72B-Instruct-AWQ --dtype float16", "a100", {"precision": 3, "weight_bytes": 0.53125}),
+    ("--model Qwen/Qwen3-32B-FP8 --dtype float16", "h100", {"precision": 5}),
+    ("--model Qwen/Qwen3-8B", "v100-sxm-32gb", {"precision": 3}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "chip", "leaves"), TYPES)
+def test_types_of_products(text, chip, leaves):
+    reading = read({"a.sh": f"vllm serve {text}"}, TOOLS, system=chip)
+    values = {short_name(path): value for path, value in reading.values.items()}
+    assert {name: values[name] for name in leaves} == leaves
+    assert ("weight_bytes" in values) == ("weight_bytes" in leaves)
 
 
 PROGRAMS = [

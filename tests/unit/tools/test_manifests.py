@@ -282,10 +282,10 @@ spec:
 
 #: Name → (text, role, tool, version, devices, chip, leaves).
 RIGHT = {
-    "deployment": (DEPLOYMENT, "", "vllm", "0.10.1", 8, "h100-sxm-80gb",
-                   {"tp": 8, "memory_share": 0.95, "precision": 4, "chunk": 8192}),
     "job": (JOB, "", "vllm", "0.9.1", 8, "h100-sxm-80gb",
             {"tp": 8, "cache_bytes": 1, "prompt_tokens": 2048, "concurrency": 64}),
+    "deployment": (DEPLOYMENT, "", "vllm", "0.10.1", 16, "h100-sxm-80gb",
+                   {"tp": 8, "memory_share": 0.95, "precision": 9, "chunk": 8192}),
     "group": (GROUP, "", "vllm", "", 16, None, {"tp": 8, "pp": 2}),
     "graph": (GRAPH, "decode", "sglang", "", 16, None, {"tp": 1, "dp": 16, "ep": 16, "all_to_all": 2}),
     "graph, prefill": (GRAPH, "prefill", "sglang", "", 8, None, {"tp": 8, "dp": 1}),

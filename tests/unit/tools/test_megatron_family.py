@@ -466,7 +466,8 @@ EXPERIMENTS = {
     "a launcher": (
         "primus-cli slurm -N 4 -- train pretrain --config examples/megatron/configs/MI300X/x.yaml --seq_length 8192",
         "megatron", "mixtral_8x7B_v0.1.yaml",
-        "{patch_primus_pipeline: true, pp_algorithm: zbv-formatted, pipeline_model_parallel_size: 2}",
+        "{patch_primus_pipeline: true, pp_algorithm: zbv-formatted, pipeline_model_parallel_size: 2, "
+        "global_batch_size: 64}",
         {"tool": "primus", "devices": 32, "chip": "mi300x", "seq_len": 8192, "schedule": Schedule.zb_v},
     ),
     "torchtitan": (

@@ -72,4 +72,4 @@ def test_a_switch_is_on_off_or_has_no_option(tool, number, rule):
 def test_rules_in_code_are_named_once(tool):
     """Most rows need none: these are the exceptions."""
     names = [row["code"] for row in table(tool)["rules"] if "code" in row]
-    assert len(names) == len(set(names)) <= max(10, len(TOOLS[tool].rules) // 2)
+    assert len(names) == len(set(names)) <= max(11, len(TOOLS[tool].rules) // 2)

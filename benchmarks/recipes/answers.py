@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from benchmarks.recipes import Answer
 from dse.capabilities.recipes import RecipeDesign, parameter_counts, read_recipe
 from dse.designs import accelerator_of, leaf, leaf_path, leaf_value, leaves_of, short_name
 from dse.errors import InputError
 from dse.types import Design, Precision, choice_name
 from dse.views.explanation import infeasibility_reasons
 from dse.views.sections import reason_lines
-from tests.corpus import Answer
 
 #: Values of leaves of which a design without a record has none.
 _ABSENT = {"ep": 1.0, "etp": 1.0, "redundant_experts": 0.0}
@@ -76,6 +76,7 @@ def answer(case: Mapping[str, Any], completes: bool = True) -> Answer:
         values=reading.settings | {short_name(path): value for path, value in reading.shape.items()},
         complete=_completed(texts, recipe, case) if completes else _nothing,
         named=" ".join((*named, *reading.notes, *reading.missing)),
+        read=" ".join(option.option for option in reading.options if option.status == "stated" and not option.moves),
     )
 
 

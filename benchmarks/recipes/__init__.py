@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[2] / "tests" / "corpus"
 
 #: Relative difference up to which numbers are equal, and up to which counts of parameters are.
 SAME, SAME_COUNT = 1e-3, 5e-3
@@ -28,6 +28,7 @@ class Answer(NamedTuple):
     values: Mapping[str, float] = {}  #: short name of a leaf → value that is read, or the default of the tool
     complete: Callable[[str], float | None] = lambda name: None  #: value of a leaf that the reader leaves open
     named: str = ""  #: all that it names as not read
+    read: str = ""  #: options that it reads into leaves
 
 
 class Score(NamedTuple):
@@ -88,7 +89,9 @@ def score(
             continue
         if found != right and key in answer.identity:
             (wrong if found else missing)[key] = (right, found)
-    unnamed = [name for name in case.get("not_modelled", []) if name.lstrip("-").rpartition(".")[2] not in answer.named]
+    shown = f"{answer.named} {answer.read}".replace("_", "-")
+    words = [name.lstrip("-").rpartition(".")[2].replace("_", "-") for name in case.get("not_modelled", [])]
+    unnamed = [name for name, word in zip(case.get("not_modelled", []), words, strict=True) if word not in shown]
     if partly:
         missing = {}
     if not wrong and not missing:
