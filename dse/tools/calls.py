@@ -76,7 +76,12 @@ def absent_configurations(files: Sources) -> list[str]:
     """Return the names of configurations that variables and commands name, and that are not among the files."""
     present = {PurePath(text).name for part in files.parts for text in (part.file, part.file.rpartition(": ")[2])}
     names = dict.fromkeys(PurePath(text).name for text in configurations(files) if "$" not in text and " " not in text)
-    return [name for name in names if name not in present and name not in map(_base, files.files)]
+    present |= {*map(_base, files.files), *_OWN_FILES}
+    return [name for name in names if name not in present]
+
+
+#: Files of defaults of tools, which their tables have.
+_OWN_FILES = ("base.yml",)  # of MaxText
 
 
 def _base(path: str) -> str:

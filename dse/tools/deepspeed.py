@@ -19,6 +19,7 @@ from dse.tools.options import (
     option_on,
 )
 from dse.tools.rows import read_tool
+from dse.types import Recompute
 
 _BATCH, _MICRO, _DP = "workload.global_batch", "mapping.micro_batch", "mapping.dp"
 _COPIES, _OVERLAP = "mapping.dp_replicate", "mapping.overlap_dp"
@@ -91,6 +92,26 @@ def _read_accumulation(options: Mapping[str, str]) -> dict[str, float]:
 def _read_stages(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → pipeline stages that options state; they are written by the program alone."""
     return {"mapping.pp": option_degree(options, "pipeline.stages")} if "pipeline.stages" in options else {}
+
+
+# --- arguments of its programs ----------------------------------------------------------------------------
+
+_CHECKPOINTS = ("--gradient_checkpointing", "--gradient-checkpointing")
+_LENGTHS = ("--max_seq_len", "--max_seq_length", "--model_max_length", "--block_size", "--seq_len", "--seq_length")
+
+
+def _arguments(leaf: Lookup) -> Pairs | None:
+    """Return no option without recompute, None with it: a program turns it on, not a configuration."""
+    return None if leaf("mapping.recompute") else []
+
+
+def _read_arguments(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → recompute of whole layers and length that arguments of a program state by their usual names."""
+    switches = [option_on(options, name) for name in _CHECKPOINTS if name in options]
+    lengths = [option_number(options, name) for name in _LENGTHS]
+    values = {"mapping.recompute": float(Recompute.full if any(switches) else Recompute.none)} if switches else {}
+    length = next(filter(None, lengths), None)
+    return values | ({} if length is None else {"workload.seq_len": length})
 
 
 # --- ZeRO -------------------------------------------------------------------------------------------------
@@ -232,6 +253,7 @@ DEEPSPEED = read_tool(
     {
         "accumulation": CompositeOption((_MICRO, _BATCH, _DP), _accumulation, _read_accumulation),
         "stages": CompositeOption(("mapping.pp",), lambda leaf: None, _read_stages),
+        "arguments": CompositeOption(("mapping.recompute", "workload.seq_len"), _arguments, _read_arguments),
         "overlap": CompositeOption((_OVERLAP,), _overlap, read_overlap),
         "shards": CompositeOption((_OVER, _SECONDARY, _COPIES), _shards, read_shards),
         "offload": CompositeOption(

@@ -219,7 +219,9 @@ def read(
     readings = _option_readings(chosen, merged, stated, defaults, values, places, stated_paths, model_text)
     has_shares = any(isinstance(rule, ByteDependentOption) and rule.name in stated for rule in chosen.rules)
     if not slug and not has_shares and not any(reading.leaves for reading in readings if reading.status == STATED):
-        raise InputError(where, "no option of a design", f"options of {chosen.name} {chosen.version}", _NO_OPTION)
+        scripts = ", ".join(dict.fromkeys(called_scripts(files)))
+        got = f"no option of a design{f', {scripts} is not among the files' if scripts else ''}"
+        raise InputError(where, got, f"options of {chosen.name} {chosen.version}", _NO_OPTION)
     values = _without_absent_experts(values, slug)
     if chosen.study == "serving":
         parts = everything.parts

@@ -352,6 +352,9 @@ def devices_of(files: Sources, options: Mapping[str, str], stated: Mapping[str, 
         nodes, total = included
     if per_node is None and total is None:
         per_node = next(filter(None, (_listed(files.variables.get(name, "")) for name in _VISIBLE)), None)
+    if total is nodes is per_node is None and (slots := _host_slots(files)):
+        nodes, total = len(slots), sum(slots)
+        per_node = total // nodes if len(set(slots)) == 1 else None
     if total is None and (nodes or per_node):
         total = (nodes or 1) * per_node if per_node else None
     return DeviceCount(total, nodes, per_node)
@@ -431,6 +434,13 @@ def _listed(text: str) -> int | None:
     (4, None)
     """
     return len(text.split(",")) if re.fullmatch(r"\d+(,\d+)*", text.strip()) else None
+
+
+def _host_slots(files: Sources) -> list[int]:
+    """Return the devices of each host of a host file (``worker-1 slots=8``), empty without one."""
+    lines = (part.words for part in files.parts if len(part.words) >= 2)
+    matches = (re.fullmatch(r"slots=(\d{1,4})", words[1]) for words in lines)
+    return [int(match[1]) for match in matches if match and int(match[1])]
 
 
 def _included(text: str) -> tuple[int, int] | None:

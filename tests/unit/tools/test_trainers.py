@@ -450,3 +450,34 @@ def test_models_have_several_names(option, name, slug):
         {"a.sh": f"torchrun --nproc_per_node 8 train.py {option} {name} --per_device_train_batch_size 4"}, TOOLS
     )
     assert (found.workload, found.model_text) == (slug, name)
+
+
+def test_a_host_file_states_devices():
+    files = {
+        "a.sh": "deepspeed --hostfile=hosts " + TRAINER[22:] + " --bf16",
+        "hosts": "a slots=8\n#b slots=8\nc slots=8\n",
+    }
+    found = read(files, TOOLS)
+    assert found.devices == (16, 2, 8)
+    assert read(files | {"a.sh": TRAINER}, TOOLS).devices.total == 8
+
+
+def test_arguments_of_a_program_of_deepspeed_are_read():
+    line = "deepspeed --num_gpus=8 train.py --deepspeed_config d.json --model_path facebook/opt-13b "
+    config = '{"train_batch_size": 64, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 2}}'
+    files = {"a.sh": f"{line} --gradient_checkpointing --max_seq_length 2048 --model-parallel-size 2", "d.json": config}
+    found = read(files, TOOLS)
+    values = {short_name(path): value for path, value in found.values.items()}
+    right = dict(recompute=Recompute.full, seq_len=2048, tp=2, dp=4, micro_batch=4)
+    assert found.workload == "opt-13b"
+    assert {name: values.get(name) for name in right} == right
+
+
+def test_defaults_of_maxtext_are_no_absent_file():
+    found = reading_of("python3 -m MaxText.train configs/base.yml model_name=llama3.1-8b", "maxtext", 8)
+    assert not found.notes
+
+
+def test_a_script_that_is_not_there_is_named():
+    with pytest.raises(InputError, match=r"v5p/llama2_70b.sh is not among the files"):
+        read({"a.sh": "bash MaxText/configs/v5p/llama2_70b.sh RUN_NAME=x"}, TOOLS)
