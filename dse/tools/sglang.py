@@ -356,6 +356,13 @@ def _graph_remark(options: Mapping[str, str]) -> str:
     return f"{name}: steps without prompts are modelled with graphs all the same" if is_on(options, name) else ""
 
 
+def _host_remark(options: Mapping[str, str]) -> str:
+    """Return the remark that the host's cache is a multiple of the device's, where no size is stated; else ""."""
+    if not is_on(options, _HOST) or number_of(options.get(_HOST_SIZE) or "0"):
+        return ""
+    return f"{_HOST}: host_cache is {options.get(_HOST_RATIO, '2')} x the cache of a device, by the design's bytes"
+
+
 _SHARE = memory_share(_MEMORY, f"{SERVING}memory_share", is_of_free_memory=False)
 
 SGLANG = engine(
@@ -374,6 +381,6 @@ SGLANG = engine(
         "weights": weight_format("--quantization", "w8a8_int8"),
     },
     lambda leaf: replica_devices(leaf) * _attention_ranks(leaf),
-    remarks=(_chain_remark, _dense_remark, _graph_remark),
+    remarks=(_chain_remark, _dense_remark, _graph_remark, _host_remark),
     contradictions=(_uneven_ranks,),
 )
