@@ -157,7 +157,7 @@ def _value(question: Question, line: str, folder: Path) -> tuple[Any, tuple[floa
     content = capabilities()[name].perform(options).document
     unit = UNITS[question.unit]
     if name == "launch":
-        return _leaves(options, content["settings"], question.right), None, ""
+        return _leaves(options, content["defaults"] | content["settings"], question.right), None, ""
     if name == "catalog from-config":
         shape = catalog.record(Workload, "model", folder=folder)
         return float(parameter_count(main_model(shape))) / unit, None, ""
