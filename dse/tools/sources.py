@@ -272,7 +272,7 @@ def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
     for command in _joined(shell.commands):
         _read_command(name, command, result, depth)
     words = _split(text) if not shell.commands and not shell.directives else []
-    if words and all(re.match(r"[A-Za-z_][\w.]*=", word) for word in words):  # of a program whose options have no dashes
+    if words and all(re.match(r"[A-Za-z_][\w.]*=", word) for word in words):  # options without dashes
         result.parts.append(Source(name, tuple(words)))
     used = {word for part in result.parts for word in part.words}
     assigned = {key: value for key, value in shell.variables.items() if before.get(key) != value}
