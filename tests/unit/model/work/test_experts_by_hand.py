@@ -8,8 +8,8 @@ import pytest
 
 from dse.model.work.blocks import feed_forward_of
 from dse.model.work.parameters import recomputed_flops
-from dse.types import Experts, Recompute
-from tests.designs import WORKLOAD
+from dse.types import ExpertKernels, ExpertMapping, Experts, Precision, Recompute
+from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
 
 #: One dense layer of 100 x 200, three with eight experts of 100 x 30, of which two serve a token, and one of 100 x 40.
 MIXTURE = dataclasses.replace(
@@ -56,3 +56,35 @@ def test_parameters_of_experts():
     assert float(feed_forward.expert()) == 9000.0 and float(feed_forward.expert(3.0)) == 3000.0
     assert float(feed_forward.routed()) == 72_000.0
     assert float(feed_forward.common()) == 800.0 + 12_000.0 and float(feed_forward.common(4.0)) == 800.0 + 3000.0
+
+
+@pytest.mark.parametrize(
+    ("workload", "mapping", "elements"),
+    [
+        # 2048 tokens x 16384 columns.
+        (WORKLOAD, {}, 33_554_432),
+        (WORKLOAD, {"tp": 4}, 8_388_608),
+        (dataclasses.replace(WORKLOAD, gated=1.0), {"micro_batch": 2}, 67_108_864),
+        # Two experts of 1024 columns serve each of 2048 tokens, beside one of 512 for all.
+        (
+            dataclasses.replace(
+                WORKLOAD, experts=Experts(n_experts=4.0, top_k=2.0, expert_ffn=1024.0, shared_ffn=512.0)
+            ),
+            {},
+            2048 * (2 * 1024 + 512),
+        ),
+    ],
+    ids=["dense", "split", "gated", "experts"],
+)
+@pytest.mark.parametrize(("precision", "size"), [(Precision.bf16, 2.0), (Precision.fp8, 1.0)])
+def test_outputs_of_the_activation_that_are_kept(workload, mapping, elements, precision, size):
+    """2 B an element that feeds the last product, 1 B in a format of 8 bits; nothing where they are computed again."""
+    stored = []
+    for share in (0.0, 0.5, 1.0):
+        software = dataclasses.replace(SOFTWARE, activation_output_kept=share, experts=ExpertKernels())
+        design = make_design(workload, software=software, precision=precision, **mapping)
+        with_experts = dataclasses.replace(design.mapping, experts=ExpertMapping())
+        design = dataclasses.replace(design, mapping=with_experts if workload.experts else design.mapping)
+        stored.append(float(work_of(design).stored_activations.mean))
+    assert stored[2] - stored[0] == pytest.approx(size * elements, rel=1e-4)
+    assert stored[1] == pytest.approx(0.5 * (stored[0] + stored[2]))
