@@ -37,7 +37,7 @@ class Offers(NamedTuple):
 class Demand(NamedTuple):
     """What a plan reads of any demand, and one number."""
 
-    limit: float = 1.0
+    limit: float = 3.0
     accelerators: tuple[str, ...] = CHIPS
     software: str = ""
 
@@ -52,9 +52,9 @@ KIND = PlanKind(
 
 
 def test_changes_of_more_than_two_per_cent_or_of_the_accelerator_are_shown():
-    """Of 100: 101 and 99 are 1 %, 103 and 96 are 3 and 4 %; at 8 the other accelerator is as cheap."""
-    costs = {1.0: 100.0, 0.25: 103.0, 0.5: 101.0, 2.0: 99.0, 4.0: 96.0, 8.0: 120.0}
-    offers = {CHIPS[0]: Offers(CHIPS[0], costs), CHIPS[1]: Offers(CHIPS[1], {1.0: 130.0, 8.0: 100.0})}
+    """Of 100: 101 and 99 are 1 %, 103 and 96 are 3 and 4 %; at 8 x 3 the other accelerator is cheaper."""
+    costs = {3.0: 100.0, 0.75: 103.0, 1.5: 101.0, 6.0: 99.0, 12.0: 96.0, 24.0: 120.0}
+    offers = {CHIPS[0]: Offers(CHIPS[0], costs), CHIPS[1]: Offers(CHIPS[1], {3.0: 130.0, 24.0: 100.0})}
     found = plan(Demand(), KIND, lambda demand: offers.items(), None)
     assert [offer.cost for offer in found.fleets] == [100.0, 130.0]
     assert found.changes == [

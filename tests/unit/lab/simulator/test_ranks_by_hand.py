@@ -61,9 +61,9 @@ def test_ranks_without_work_do_not_count_in_a_step_of_answers():
 
 
 def test_steps_together_end_with_the_fewest():
-    """Of 5 and 2 planned steps 2: 2 x 3 ms, and 4 + 5 ms of one that is 1 ms longer each step, a mean of 7.5 ms."""
-    results = run_together([Rank(step(3e-3, steps=5)), Rank(step(4e-3, steps=2, slope=1e-3))], 1.0)
-    assert results == [[(2, pytest.approx(7.5e-3))]] * 2
+    """Of 5 and 3 planned steps 3: 3 x 3 ms, and 4 + 5 + 6 ms of one that is 1 ms longer each step, a mean of 12 ms."""
+    results = run_together([Rank(step(3e-3, steps=5)), Rank(step(4e-3, steps=3, slope=1e-3))], 1.0)
+    assert results == [[(3, pytest.approx(12e-3))]] * 2
 
 
 def requests(sessions, prefixes):

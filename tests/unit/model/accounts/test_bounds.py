@@ -82,7 +82,8 @@ def test_what_is_scarce_binds():
         ("memory", 1.0, 0.5e-12, 1e-3),
         ("die_links", 1.0, 1e-12, 1e-3),
         ("compute", 1e12, 1e-12, 0.1),
-        # A floor of 4 us is over half of 6 us.
+        # A floor of 4 us is over half of 6 us, not of 9 us.
+        ("memory", 1.0, None, 9e-6),
         ("rest", 1.0, None, 6e-6),
         ("rest", 1.0, 1e-12, 6e-6),
     ],
