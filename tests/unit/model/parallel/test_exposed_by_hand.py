@@ -84,3 +84,52 @@ def test_long_products_hide_a_share_of_the_messages_of_tensor_parallelism(member
     )
     assert float(exposed.forward / whole.forward) == pytest.approx(forward)
     assert float(exposed.backward / whole.backward) == pytest.approx(backward)
+
+
+@pytest.mark.parametrize(
+    ("members", "pp", "requested", "hidden"),
+    [
+        # Of 16 micro-batches one fills the device: 15/16 of the passes have an opposite one, behind which 0.8 hide.
+        (4, 1, 1.0, 0.8 * 15 / 16),
+        (4, 1, 0.5, 0.5 * 0.8 * 15 / 16),
+        (16, 1, 0.5, 0.5 * 0.8 * 15 / 16),
+        # Left open it is what the stack does in pipelines between domains: here half of it, behind 14/16 of the passes.
+        (4, 2, -1.0, 0.0),
+        (16, 1, -1.0, 0.0),
+        (16, 2, -1.0, 0.5 * 0.8 * 14 / 16),
+    ],
+)
+def test_paired_passes_hide_a_share_of_the_messages_of_experts(members, pp, requested, hidden):
+    """At 15 % of the compute, which the exchange takes."""
+    kernels = ExpertKernels(exchange_overlap=0.8, overlap_across=0.5, exchange_cores=0.15)
+    workload = dataclasses.replace(MIXTURE, global_batch=16.0 * members)
+    software = dataclasses.replace(SOFTWARE, experts=kernels)
+    plain = make_design(workload, software=software, dp=members, pp=pp, virtual_stages=pp)
+    mapping = dataclasses.replace(plain.mapping, experts=ExpertMapping(ep=float(members), overlap_ep=requested))
+    made = dataclasses.replace(plain, mapping=mapping)
+    layout = lay_out(made)
+    messages = send_all(training_work(made, layout).messages, made.software, made.system)
+    whole, exposed = (
+        expert_parallel(made, layout, messages, Passes(*(seconds for _ in Passes._fields))) for seconds in (0.0, 1e6)
+    )
+    for part in ("forward", "backward"):
+        share = float(getattr(exposed, part) / getattr(whole, part))
+        assert share == pytest.approx(1.0 - (1.0 - 0.15) * hidden), part
+
+
+@pytest.mark.parametrize("members", [2, 4, 8])
+def test_all_steps_of_a_ring_but_one_hide_its_messages(members):
+    """Of 1 us of attention (members - 1) / members, at 5 % of the compute; longer attention hides 0.6 of them."""
+    made = make_design(cp=members, software=dataclasses.replace(SOFTWARE, cp_overlap=0.6))
+    layout = lay_out(made)
+    messages = send_all(training_work(made, layout).messages, made.software, made.system)
+    whole, brief, long = (
+        context_parallel(made, layout, messages, IDLE._replace(core_forward=seconds, core_backward=seconds))
+        for seconds in (0.0, 1e-6, 1e6)
+    )
+    for part in ("forward", "backward"):
+        sent = float(getattr(whole, part))
+        assert sent > 2e-6
+        hidden = 0.95 * 1e-6 * (members - 1) / members
+        assert float(getattr(brief, part)) == pytest.approx(sent - hidden, abs=0.02 * hidden)
+        assert float(getattr(long, part)) == pytest.approx((1.0 - 0.95 * 0.6) * sent)
