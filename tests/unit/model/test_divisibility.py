@@ -97,6 +97,7 @@ def test_host_and_model_ask_alike(shape, tp, pp, stages, split):
         (7, 1, None, False),
         (7, 1, 1.0, True),  # two stages of a layer and the others of two, in a stack where stages may differ
         (7, 1, 0.0, False),
+        (9, 1, 1.0, True),  # one stage of two layers
         (11, 1, 1.0, True),  # a stage of the loss alone
         (12, 1, 1.0, True),  # and one of the embedding alone
         (13, 1, 1.0, False),  # a stage of nothing
