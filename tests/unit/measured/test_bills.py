@@ -53,6 +53,14 @@ def test_a_stated_price_has_no_spread():
     assert bills.DEVICE not in bill(COST, stated={bills.DEVICE}).prices
 
 
+def test_paths_are_stated_of_each_design_and_by_default_of_none():
+    designs, chips = [DESIGN, DESIGN], [CHIP, CHIP]
+    default = bills.price_sensitivities(designs, chips, [COST], TRAINING)
+    first, second = bills.price_sensitivities(designs, chips, [COST], TRAINING, [{bills.DEVICE}, ()])
+    assert [found[COST] for found in default] == [bill(COST)] * 2 == [second[COST]] * 2
+    assert set(second[COST].prices) - set(first[COST].prices) == {bills.DEVICE}
+
+
 def test_a_price_by_a_rule_is_less_sure_than_a_stated_one():
     made = bills.price_spreads(bills.add_money_records(DESIGN, TRAINING, 3e4), "prices", "b300-sxm-288gb")[bills.DEVICE]
     assert (

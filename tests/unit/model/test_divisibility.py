@@ -7,6 +7,7 @@ from collections import Counter
 
 import jax
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 
 import dse
@@ -18,6 +19,8 @@ from dse.model.choice import divides
 from dse.model.divisibility import COPIES_PATH, EXPERT_RULES, RULES, SHAPE_PATHS, fits
 from dse.spec import Axis
 from dse.sweep.grid.degrees import MappingSpec, Shape, degree_rows
+from dse.types import Infeasible
+from tests.programs import served
 
 DIVISIBLE = sum({int(rule.reason) for rule in (*RULES, *EXPERT_RULES)})
 DESIGN = dse.design("mixtral-8x7b", "selene", tp=8)
@@ -83,3 +86,44 @@ def test_host_and_model_ask_alike(shape, tp, pp, stages, split):
     }
     traced = jax.tree.map(np.float32, values)
     assert {k: bool(v) for k, v in fits(traced, divides).items()} == {k: bool(v) for k, v in fits(values).items()}
+
+
+@pytest.mark.parametrize(
+    ("pp", "virtual_stages", "uneven_layers", "fit"),
+    [
+        (5, 1, None, True),  # of ten layers two a stage
+        (4, 1, None, True),  # with loss and embedding twelve places, three a stage
+        (4, 3, None, True),  # twelve chunks, of which loss and embedding are two
+        (7, 1, None, False),
+        (7, 1, 1.0, True),  # two stages of a layer and the others of two, in a stack where stages may differ
+        (7, 1, 0.0, False),
+        (9, 1, 1.0, True),  # one stage of two layers
+        (11, 1, 1.0, True),  # a stage of the loss alone
+        (12, 1, 1.0, True),  # and one of the embedding alone
+        (13, 1, 1.0, False),  # a stage of nothing
+        (5, 3, 1.0, False),  # 15 chunks
+    ],
+)
+def test_stages_of_ten_layers(pp, virtual_stages, uneven_layers, fit):
+    sizes = dict(n_heads=8, n_kv_heads=8, ffn_hidden=64, n_layers=10, global_batch=60, seq_len=64, n_micro_batches=60)
+    plain = dict.fromkeys(("tp", "dp", "cp", "micro_batch", "dp_replicate"), 1) | {"sequence_parallel": 0}
+    values = sizes | plain | {"pp": pp, "virtual_stages": virtual_stages, "uneven_layers": uneven_layers}
+    assert bool(fits(values)[Infeasible.layers_not_divisible]) is fit
+
+
+@pytest.mark.parametrize(
+    ("ranks", "copies", "fit"),
+    [
+        (8, 0, True),
+        (16, 0, False),  # eight experts on sixteen ranks
+        (16, 8, True),  # a copy of each
+        (16, 4, False),  # twelve
+        (4, 4, True),
+        (8, 4, False),
+    ],
+)
+def test_ranks_of_an_engine_have_as_many_experts_and_copies(ranks, copies, fit):
+    """Mixtral has eight experts."""
+    mapping = dict(n_devices=ranks, tp=1, ep=ranks, redundant_experts=copies)
+    design = dse.design("mixtral-8x7b", "h100", "vllm", kind="serving", any_option=True, **mapping)
+    assert bool(int(served(design).infeasible_reason) & int(Infeasible.experts_not_divisible)) is not fit

@@ -7,8 +7,12 @@ import pytest
 
 from dse.designs import replace
 from dse.doors.evaluation import bounds
+from dse.model.accounts.bounds import BoundBy, kernel_bound
+from dse.model.machine.die_links import DieLinks
+from dse.model.machine.rates import rates_of
+from dse.types import OperatorKind, Precision, Work
 from dse.views import explain
-from tests.designs import make_design, scaled
+from tests.designs import ACCELERATOR, make_design, scaled
 from tests.programs import by_numpy, metrics_of
 
 bounds_of = by_numpy(bounds)
@@ -66,3 +70,28 @@ def test_what_is_scarce_binds():
     assert starved["memory"] > plain["memory"] > rich["memory"] and starved["memory"] > 0.5
     assert shares(scaled(design, "system.scale_up.bandwidth", 0.05))["network"] > plain["network"] > 0.0
     assert shares(replace(design, {"system.accelerator.kernels.kernel_floor": 1.0}))["rest"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("field", "flops", "link_time", "time"),
+    [
+        # 1 GB at 0.85 x 2.039 TB/s is 0.58 ms, and 1e12 FLOPs at 0.7 x 19.5 TFLOP/s are 73 ms.
+        ("memory", 1.0, None, 1e-3),
+        ("compute", 1e12, None, 0.1),
+        # Between dies 1 GB takes 0.5 ms at 0.5 ps a byte, less than in memory, and 1 ms at 1 ps.
+        ("memory", 1.0, 0.5e-12, 1e-3),
+        ("die_links", 1.0, 1e-12, 1e-3),
+        ("compute", 1e12, 1e-12, 0.1),
+        # A floor of 4 us is over half of 6 us, not of 9 us.
+        ("memory", 1.0, None, 9e-6),
+        ("rest", 1.0, None, 6e-6),
+        ("rest", 1.0, 1e-12, 6e-6),
+    ],
+)
+def test_a_kernel_has_one_bound(field, flops, link_time, time):
+    rates = rates_of(ACCELERATOR, float(Precision.bf16))
+    if link_time is not None:
+        rates = rates._replace(die_links=DieLinks(4.0, link_time, 0.0, 0.0))
+    bound = kernel_bound(OperatorKind.vector, [Work(flops, 1e9)], time, rates)
+    expected = dict.fromkeys(BoundBy._fields, 0.0) | {field: 1.0}
+    assert {name: float(share) for name, share in bound._asdict().items()} == expected

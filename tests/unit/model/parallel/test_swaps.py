@@ -14,6 +14,7 @@ from dse.model.parallel.swaps import (
     UpdateParts,
     copy_rate,
     exposed_passes,
+    exposed_update,
     host_update_rate,
     pipelined_update,
     swap_seconds,
@@ -117,6 +118,24 @@ def test_a_pass_by_hand():
     half = dataclasses.replace(HOST, link_duplex=jax_number(0.0))
     moves = Move(20.0, 0.0, 0.0, 0.0, 1.0, 1.0), Move(0.0, 6.0, 0.0, 0.0, 1.0, 1.0)
     assert float(swap_seconds(moves, LINK, half, 4.0).overlapped) == pytest.approx(2.6)
+
+
+@pytest.mark.parametrize(
+    ("copies", "chain", "seconds"),
+    [
+        # The last backward takes 4 s, 1 s of which in device memory. Its own copies of 3 s are hidden, with 2 s of the
+        # update they take 5 s, 5 + 1 - 4 = 2 s more; 2 s of the update come after it.
+        (3.0, 0.0, 2.0 + 2.0),
+        (3.0, 5.0, 2.0 + 2.0),  # a chain of 5 s takes 1 s more than the backward, less than the copies do
+        (3.0, 9.0, 5.0 + 2.0),  # one of 9 s takes 5 s more
+        # Copies of 4 s take 1 s more than the backward anyway: the update adds 2 - 1 = 1 s, the chain 9 - 4 - 1 = 4 s.
+        (4.0, 0.0, 1.0 + 2.0),
+        (4.0, 9.0, 4.0 + 2.0),
+    ],
+)
+def test_an_update_by_hand(copies, chain, seconds):
+    swaps = Swaps(PassSwaps(0.0), PassSwaps(copies), 5.0, chain, 2.0)
+    assert float(exposed_update(swaps, 4.0, 1.0)) == pytest.approx(seconds)
 
 
 def jax_number(value):
