@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dse.capabilities.designs import DesignRequest
     from dse.designs.catalog.huggingface import ModelConfig
     from dse.tools import RecipeReading
-    from dse.tools.reading import OptionReading
+    from dse.tools.statuses import OptionReading
 
 #: Files of one run.
 _Files = Annotated[
@@ -143,7 +143,7 @@ def _parameters_text(model: ModelConfig) -> str:
 def _option_sections(reading: RecipeReading) -> Iterator[Line | Table]:
     """Yield what was recognised of a recipe, and its options."""
     from dse.tools import recognition
-    from dse.tools.reading import DEFAULT, NOT_MODELLED, STATED, UNKNOWN
+    from dse.tools.statuses import DEFAULT, NOT_MODELLED, STATED, UNKNOWN
 
     version = f" {reading.version}" if reading.has_version else f", as of {reading.version}"
     model = reading.workload or (

@@ -47,9 +47,11 @@ from dse.tools.options import (
     Pairs,
     Tool,
 )
-from dse.tools.reading import RecipeReading, option_names
+from dse.tools.reading import RecipeReading
 from dse.tools.recipes import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, NEMO, NEMO_RL, NEMO_RUN, PRIMUS
+from dse.tools.rule_names import option_names, read_options
 from dse.tools.sglang import SGLANG
+from dse.tools.statuses import DEFAULT, STATED
 from dse.tools.tensorrt_llm import TENSORRT_LLM
 from dse.tools.torchtitan import TORCHTITAN
 from dse.tools.vllm import VLLM
@@ -396,10 +398,10 @@ def read_arguments(
     values = read.shape | read.values | ({} if within is None else read.shares(design_lookup(within)))
     stated = {short_name(path): value for path, value in values.items() if path in read.stated}
     defaults = {short_name(path): value for path, value in values.items() if path not in read.stated}
-    options = {option.option: option for option in read.options if option.status != reading.DEFAULT}
+    options = {option.option: option for option in read.options if option.status != DEFAULT}
     dependent = read.design_dependent if within is None else ()
     notes = (*read.notes, *(f"{name} is left out: {_NEEDS_BYTES}" for name in dependent if name in options))
-    named = [name for name, option in options.items() if option.status == reading.STATED and option.moves]
+    named = [name for name, option in options.items() if option.status == STATED and option.moves]
     silent = [n for n, option in options.items() if not option.leaves and n not in (*named, *read.design_dependent)]
     own = reading.option_names(read.tool)
     foreign = {name: leaf_name for name in silent if name not in own and (leaf_name := _foreign_leaf(name))}
@@ -479,7 +481,7 @@ def values_of(tool: str, options: Mapping[str, str]) -> dict[str, float]:
     >>> values_of("megatron-lm", {"--micro-batch-size": "2", "--sequence-parallel": ""})["mapping.micro_batch"]
     2.0
     """
-    return reading.read_options(tool_of(tool), options, strict=False)
+    return read_options(tool_of(tool), options, strict=False)
 
 
 #: Reason not to read a share of memory without a design.

@@ -14,8 +14,9 @@ from pathlib import PurePath
 from typing import Any
 
 from dse.tools.options import Lookup, Pairs, Tool
-from dse.tools.reading import DEFAULT, STATED, RecipeReading
+from dse.tools.reading import RecipeReading
 from dse.tools.rows import parsed_value
+from dse.tools.statuses import DEFAULT, STATED
 
 
 def rewritten(

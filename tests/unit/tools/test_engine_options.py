@@ -11,9 +11,10 @@ import pytest
 from dse.designs import short_name
 from dse.tools import TOOLS, tool_of
 from dse.tools.checkpoints import format_leaves, model_format
-from dse.tools.reading import DEFAULT, read
+from dse.tools.reading import read
 from dse.tools.rows import defaults_of
 from dse.tools.sglang import static_share
+from dse.tools.statuses import DEFAULT
 
 DEFAULTS = [
     ("vllm", "", "h100-sxm-80gb", {"--max-num-batched-tokens": "8192", "--max-num-seqs": "1024"}),

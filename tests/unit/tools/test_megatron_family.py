@@ -7,8 +7,8 @@ import pytest
 from dse.errors import InputError
 from dse.tools import TOOLS, read_files
 from dse.tools.layouts import chunk_count, layer_kinds
-from dse.tools.reading import option_names
 from dse.tools.rows import defaults_of, table
+from dse.tools.rule_names import option_names
 from dse.types import AllToAll, Attention, ContextExchange, Precision, Recompute, Schedule
 
 FAMILY = ("megatron-lm", "megatron-bridge", "nemo", "nemo-run", "nemo-rl", "primus", "megatron-deepspeed")

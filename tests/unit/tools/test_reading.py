@@ -8,8 +8,8 @@ from dse.capabilities.recipes import read_recipe
 from dse.designs import replace, short_name
 from dse.errors import InputError
 from dse.tools import design_lookup, read_files
-from dse.tools.reading import DEFAULT, NOT_MODELLED, STATED, UNKNOWN
 from dse.tools.rewriting import rewritten
+from dse.tools.statuses import DEFAULT, NOT_MODELLED, STATED, UNKNOWN
 
 SERVE = """\
 #!/bin/bash

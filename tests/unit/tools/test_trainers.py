@@ -10,8 +10,9 @@ from dse.designs import short_name
 from dse.errors import InputError
 from dse.tools import TOOLS
 from dse.tools.deepspeed import batch_triple
-from dse.tools.reading import defaults_of, read
+from dse.tools.reading import read
 from dse.tools.recognition import slice_devices
+from dse.tools.rows import defaults_of
 from dse.types import ContextExchange, Precision, Recompute, Schedule
 
 
@@ -306,7 +307,7 @@ def test_auto_is_filled_in_by_another_program():
 )
 def test_defaults_and_effects_name_options_that_the_tool_has(tool):
     """A default that decides no leaf, and no rule reads, would say nothing; an effect has one of four words."""
-    from dse.tools.reading import option_names
+    from dse.tools.rule_names import option_names
 
     entry = TOOLS[tool]
     assert set(defaults_of(entry)) <= option_names(entry)
