@@ -271,9 +271,9 @@ def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
     result.directives.extend(shell.directives)
     for command in _joined(shell.commands):
         _read_command(name, command, result, depth)
-    words = _split(text) if not shell.commands and not shell.directives else []
-    if words and all(re.match(r"[A-Za-z_][\w.]*=", word) for word in words):  # options without dashes
-        result.parts.append(Source(name, tuple(words)))
+    assignments = _split(text) if not shell.commands and not shell.directives else []
+    if assignments and all(re.match(r"[A-Za-z_][\w.]*=", word) for word in assignments):  # options without dashes
+        result.parts.append(Source(name, tuple(assignments)))
     used = {word for part in result.parts for word in part.words}
     assigned = {key: value for key, value in shell.variables.items() if before.get(key) != value}
     for variable, value in assigned.items():  # options and commands that no command of the file takes
