@@ -38,7 +38,7 @@ test-slow: $(VENV)/.installed-test  ## run the slow tests alone (TESTS=…, JOBS
 test-browser: $(VENV)/.installed-test  ## run every test of pages in a Chromium without a screen (DSE_CHROMIUM=…)
 	$(BIN)/python -m pytest --durations=20 -m "browser or not browser" tests/unit/lab/page
 
-docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/options.md, docs/architecture.md, docs/accuracy.md, docs/technology.md, docs/cost.md, docs/systems.md, docs/studies.md, docs/answers.md, docs/simulate.md, docs/benchmarks.md and the table of README.md (TABLES=…)
+docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/options.md, docs/architecture.md, docs/accuracy.md, docs/technology.md, docs/cost.md, docs/systems.md, docs/studies.md, docs/answers.md, docs/read.md, docs/simulate.md, docs/benchmarks.md and the table of README.md (TABLES=…)
 	$(BIN)/python -m docs.make.reference docs/reference.md
 	$(BIN)/python -m docs.make.options docs/options.md
 	$(BIN)/python -m docs.make.architecture docs/architecture.md
@@ -48,6 +48,7 @@ docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/options.md,
 	$(BIN)/python -m docs.make.systems docs/systems.md
 	$(BIN)/python -m docs.make.studies docs/studies.md
 	$(BIN)/python -m docs.make.answers docs/answers.md
+	$(BIN)/python -m docs.make.read docs/read.md
 	$(BIN)/python -m docs.make.simulate docs/simulate.md
 	$(BIN)/python -m docs.make.benchmarks docs/benchmarks.md
 	$(BIN)/python -m docs.make.readme README.md

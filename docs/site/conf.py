@@ -50,6 +50,7 @@ CONTENTS = {
         "docs/forecasts",
         "docs/studies",
         "docs/answers",
+        "docs/read",
         "docs/calibration",
         "docs/comparison",
         "docs/showdown",
