@@ -75,6 +75,7 @@ def read(
     recipe = read_again(texts)
     document: dict[str, Any] = {"read": _read_document(recipe)}
     sections, notes = list(_reading_sections(recipe)), list(recipe.reading.notes if recipe.reading else ())
+    notes += _spelling_notes(recipe)
     if recipe.missing:
         notes.append(f"to say what it will do: {'; '.join(recipe.missing)}")
         return Report(document, sections, notes, status=NOTHING_FEASIBLE)
@@ -91,7 +92,11 @@ def read(
             *(verbatim(text, show="file") for text in changed["texts"].values()),
         ]
         files_written = _write(output, force, changed["texts"])
+        notes += [f"{output} has {'; '.join(changed['changes'])}"] if output else []
     else:
+        notes += (
+            [f"{output} is not written: no change of an option of {_tool_name(recipe)} improves it"] if output else []
+        )
         sections.append(Line("no change of an option improves it by a per cent: the file stays as it is", show="file"))
     return Report(document, sections, [*notes, *report.notes], files=files_written, status=report.status)
 
@@ -216,6 +221,7 @@ def _changed(
     from dse import tools
     from dse.designs import leaf_path, leaf_value, replace
     from dse.tools.rewriting import rewritten
+    from dse.views.explanation import infeasibility_reasons
 
     reading = recipe.reading
     if reading is None:
@@ -230,17 +236,39 @@ def _changed(
         numbers = {path: leaf_value(path, _number(value)) for path, value in values.items()}
         if numbers.keys() & moves.keys():
             continue
+        candidate = replace(design, numbers)
+        if moves and infeasibility_reasons(candidate, request.study):  # each runs, both do not
+            continue
         lookups = (
             tools.design_lookup(request.design, reading.workload or "", reading.system),
-            tools.design_lookup(replace(design, numbers), reading.workload or "", reading.system),
+            tools.design_lookup(candidate, reading.workload or "", reading.system),
         )
         attempt = rewritten(texts, reading, lookups, {**moves, **numbers}, lambda texts: read_again(texts).reading)
         if attempt is not None:
             moves |= numbers
-            design = replace(design, numbers)
+            design = candidate
             applied.append(change.change)
             result = attempt
     return {"changes": applied, "texts": result} if applied else {}
+
+
+def _spelling_notes(recipe: RecipeDesign) -> Iterator[str]:
+    """Yield a note for each unknown option that is spelt like one of the tool."""
+    import difflib
+
+    from dse.tools import option_names
+    from dse.tools.statuses import UNKNOWN
+
+    reading = recipe.reading
+    unknown = [option.option for option in reading.options if option.status == UNKNOWN] if reading else []
+    for name in unknown[:50]:
+        if close := difflib.get_close_matches(name, option_names(reading.tool), 1, 0.9):
+            yield f"{name} is unknown: did you mean {close[0]}?"
+
+
+def _tool_name(recipe: RecipeDesign) -> str:
+    """Return the name of the tool of a recipe."""
+    return recipe.reading.tool.name if recipe.reading else "the configuration"
 
 
 def _number(text: str) -> float | str:

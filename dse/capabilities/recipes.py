@@ -75,6 +75,9 @@ class RecipeDesign:
         values = {leaf_path(leaf): leaf_value(leaf_path(leaf), value) for leaf, value in formats.items()}
         values |= dict(reading.values) | self._other_shape() if reading else {}
 
+        if reading is None and self.n_devices:  # of a configuration alone, all devices are one engine
+            values["mapping.tp"] = float(self.n_devices)
+
         def request(values: Mapping[str, float]) -> DesignRequest:
             settings = {path: value for path, value in values.items() if path not in set_paths}
             options = DesignOptions(

@@ -14,7 +14,9 @@ from dse.errors import InputError
 from dse.tools import recognition
 from dse.tools.calls import absent_configurations, function_options, script_call
 from dse.tools.options import (
+    ChoiceOption,
     NumberOption,
+    SwitchOption,
     Tool,
 )
 from dse.tools.rows import option_name, options_of
@@ -285,7 +287,11 @@ def _table_names(tool: Tool) -> frozenset[str]:
 
 
 def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, notes: list[str]) -> dict[str, str]:
-    """Return options without those whose texts state nothing, and add a note on open variables."""
+    """Return options without those whose texts state nothing, and add a note on open variables.
+
+    An open variable behind a switch is none of its text: a shell leaves nothing of it.
+    """
+    options = {name: "" if _is_open_switch(tool, name, text) else text for name, text in options.items()}
     open_names = {
         name: text for name, text in options.items() if re.search(r"\$\{?\w", text) and not text.startswith("{")
     }
@@ -304,6 +310,20 @@ def _without_nothing(options: Mapping[str, str], tool: Tool, files: Sources, not
         and (text.lower() not in _NOTHING or is_word(tool, name, text))
         and not (name in rows and (text in rows[name].nothing or (text == "" and not rows[name].switch)))
     }
+
+
+def _is_open_switch(tool: Tool, name: str, text: str) -> bool:
+    """True for a switch with nothing behind it but variables that the file does not assign."""
+    if not name.startswith("-") or not re.fullmatch(r"(\$\{\w+\}\s*)+", text):
+        return False
+    if tool.defaults.get(name, "").lower() in ("false", "true") or name in tool.off_options:
+        return True
+    rules = rules_by_name(tool).get(name, [])
+    return any(
+        (isinstance(rule, SwitchOption) and not rule.value)
+        or (isinstance(rule, ChoiceOption) and any((name, "") in pairs for _, pairs in rule.values))
+        for rule in rules
+    )
 
 
 def options_with_defaults(tool: Tool, defaults: Mapping[str, str], stated: Mapping[str, str]) -> dict[str, str]:

@@ -344,7 +344,7 @@ def devices_of(files: Sources, options: Mapping[str, str], stated: Mapping[str, 
     for key in ("nodes", "per_node", "total"):
         texts = [options.get(name) for name in stated.get(key, ())]
         texts += [launched.get(name) for name in launchers[key]]
-        texts += [_gres(launched)] if key == "per_node" else []
+        texts += [_gres(launched), launched.get("--ntasks-per-node")] if key == "per_node" else []
         texts += [files.variables.get(name) for name in launchers[f"variables_{key}"]]
         counts[key] = next(filter(None, map(_count, texts)), None)
     nodes, per_node, total = counts["nodes"], counts["per_node"], counts["total"]

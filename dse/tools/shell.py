@@ -47,6 +47,7 @@ class Script(NamedTuple):
     commands: list[ShellCommand]
     variables: dict[str, str]  #: values at its end
     directives: list[str]  #: words of lines ``#SBATCH`` and the like
+    conditions: Sequence[str] = ()  #: tests whose outcome is open, which are taken not to hold
 
 
 class _Token(NamedTuple):
@@ -97,7 +98,7 @@ def script(text: str, variables: Mapping[str, str] | None = None, depth: int = 0
     except RecursionError:
         raise InputError("script", "brackets nested too deep", "a launch script", "give the launch command") from None
     directives = [word for line in re.findall(r"^#(?:SBATCH|PBS|BSUB)\s+(.*)$", text, re.M) for word in line.split()]
-    return Script(reader.commands, reader.strings(), directives)
+    return Script(reader.commands, reader.strings(), directives, reader.conditions)
 
 
 # --- words and operators ----------------------------------------------------------------------------------
@@ -225,6 +226,7 @@ class _Reader:
         self.devices, self.copies, self.role = "", 1, role
         self.functions: dict[str, list[_Token]] = {}
         self.called: list[str] = []  #: functions, those that run at the end
+        self.conditions: list[str] = []  #: tests whose outcome is open
         self.loops: list[tuple[str, int]] = []  #: (variable, number of values) of the loops around a command
 
     def strings(self) -> dict[str, str]:
@@ -607,7 +609,10 @@ class _Reader:
                 if words:
                     opened = [word for word in words if _is_open(word)]
                     word = self.role_of({*words} | _other_roles(words)) if opened else ""
-                    results.append(_holds([word if word and w in opened else w for w in words]))
+                    tested = [word if word and w in opened else w for w in words]
+                    if not _is_certain(tested):
+                        self.conditions.append(" ".join(words)[:60])
+                    results.append(_holds(tested))
                     joins += [token.text] if token.text in ("&&", "||") else []
                 elif token.text in ("&&", "||"):
                     joins.append(token.text)
@@ -619,6 +624,18 @@ class _Reader:
         for join, value in zip(joins, results[1:], strict=False):
             result = (result and value) if join == "&&" else (result or value)
         return result
+
+
+def _is_certain(words: Sequence[str]) -> bool:
+    """True for a test whose outcome the text of a script says: one without files, commands and open variables.
+
+    Whether a variable has a value is certain: one that nothing assigns has none.
+    """
+    inner = [word for word in words if word not in ("[", "[[", "test", "]", "]]", "!")]
+    is_test = any(word in ("[", "[[", "test") for word in words)
+    asks_for_value = not inner or inner[0] in ("-z", "-n")
+    is_open = any("${" in word for word in inner)
+    return is_test and not (inner and re.fullmatch(r"-[a-mo-y]", inner[0])) and (asks_for_value or not is_open)
 
 
 def _is_open(word: str) -> bool:

@@ -269,6 +269,9 @@ def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
         raise InputError(name, error.got, error.allowed, error.fix) from None
     result.variables.update(shell.variables)
     result.directives.extend(shell.directives)
+    if shell.conditions:
+        shown = "; ".join(dict.fromkeys(shell.conditions[:3]))
+        result.notes.append(f"conditions that the file leaves open, read as if they did not hold: {shown}")
     for command in _joined(shell.commands):
         _read_command(name, command, result, depth)
     assignments = _split(text) if not shell.commands and not shell.directives else []

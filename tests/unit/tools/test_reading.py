@@ -230,3 +230,17 @@ def test_new_tables_of_json_and_comments_of_toml_stay_valid():
     )
     text, *_ = changed("train.toml", {"mapping.tp": 4.0, "mapping.dp": 16.0})
     assert "[training]  # of each rank" in text and text.startswith(TITAN[:40])
+
+
+def test_a_switch_before_a_variable_without_a_value_is_on():
+    """A shell leaves nothing of ``${sp_options}`` that nothing assigns."""
+    line = "torchrun pretrain_gpt.py --tensor-model-parallel-size 8 --bf16 ${more} --use-distributed-optimizer ${sp_options}"
+    settings = read_files({"run.sh": line}).settings
+    assert (settings["zero_stage"], settings["tp"]) == (1, 8)
+
+
+def test_tasks_of_a_node_are_devices_where_nothing_else_says_these():
+    head = "#!/bin/bash\n#SBATCH --nodes=8\n#SBATCH --ntasks-per-node=1\n"
+    line = "srun python pretrain_gpt.py --tensor-model-parallel-size 1\n"
+    assert read_files({"a.sbatch": f"{head}#SBATCH --gres=gpu:8\n{line}"}).devices.total == 64
+    assert read_files({"a.sbatch": head.replace("=1", "=4") + line}).devices.total == 32

@@ -75,3 +75,9 @@ def test_arithmetic_is_of_whole_numbers(text, number):
 def test_arithmetic_evaluates_no_names():
     assert whole_number("__import__('os')") is None
     assert whole_number("9" * 400 + "*" + "9" * 400) is None
+
+
+def test_conditions_that_are_open_are_told():
+    text = 'if [ -f /etc/x ]; then A=1; fi\nif [ $N -gt 1 ]; then B=1; fi\nif [ -n "$N" ]; then C=1; fi\nx'
+    assert list(script(text).conditions) == ["[ -f /etc/x ]", "[ ${N} -gt 1 ]"]
+    assert list(script("N=2; if [ $N = 2 ]; then x; fi").conditions) == []
