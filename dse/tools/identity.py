@@ -35,6 +35,7 @@ def model_of_files(
     candidates = [_joined(entry, stated) for entry in tool.model_options]
     candidates += [stated.get(name, "") for name in ("--tokenizer-model", "--tokenizer-name-or-path", "tokenizer_path")]
     by_variable = (text for name, text in files.variables.items() if "MODEL" in name.upper() or "CKPT" in name.upper())
+    candidates += re.findall(r"hf://([\w.-]+/[\w.-]+)", files.text)
     candidates += [*by_variable, *texts]
     named = [text for text in candidates if text and not text.startswith("-") and " " not in text.strip()]
     for text in named:

@@ -21,6 +21,13 @@ from dse.errors import InputError
 #: Maximum number of words of a script, with loops and arrays, and of characters of one value.
 _MAX_WORDS, _MAX_CHARACTERS = 50_000, 100_000
 
+#: Variables that launchers set to the rank of a node or a process: what the first of them does is read.
+_RANKS = (
+    "NODE_RANK", "RANK", "LOCAL_RANK", "GROUP_RANK", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID",
+    "LWS_WORKER_INDEX", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "SKYPILOT_NODE_RANK",
+    "JOB_COMPLETION_INDEX",
+)  # fmt: skip
+
 #: Maximum number of characters of a script.
 _MAX_SCRIPT = 500_000
 
@@ -88,7 +95,7 @@ def script(text: str, variables: Mapping[str, str] | None = None, depth: int = 0
     if len(text) > _MAX_SCRIPT:
         got, allowed = f"a script of {len(text):,} characters", f"at most {_MAX_SCRIPT:,}"
         raise InputError("script", got, allowed, "give the launch command")
-    reader = _Reader(dict(variables or {}), depth, role)
+    reader = _Reader({**dict.fromkeys(_RANKS, "0"), **(variables or {})}, depth, role)
     if role and _ROLE_ARGUMENT.search(text):
         reader.variables.setdefault("1", role)
     try:

@@ -244,3 +244,10 @@ def test_tasks_of_a_node_are_devices_where_nothing_else_says_these():
     line = "srun python pretrain_gpt.py --tensor-model-parallel-size 1\n"
     assert read_files({"a.sbatch": f"{head}#SBATCH --gres=gpu:8\n{line}"}).devices.total == 64
     assert read_files({"a.sbatch": head.replace("=1", "=4") + line}).devices.total == 32
+
+
+def test_the_first_node_is_read_and_models_by_their_addresses():
+    script = 'if [ "$NODE_RANK" == "0" ]; then\n vllm serve Qwen/Qwen3-8B -tp 2 -pp 2\nelse\n ray start\nfi\n'
+    assert read_files({"a.sh": script}).settings["pp"] == 2
+    manifest = "model: {uri: 'hf://Qwen/Qwen3-8B'}\nargs: [vllm, serve, /mnt/models, -tp, '2']\n"
+    assert read_files({"a.yaml": manifest}).workload == "qwen3-8b"
