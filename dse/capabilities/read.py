@@ -260,7 +260,9 @@ def _spelling_notes(recipe: RecipeDesign) -> Iterator[str]:
     from dse.tools.statuses import UNKNOWN
 
     reading = recipe.reading
-    unknown = [option.option for option in reading.options if option.status == UNKNOWN] if reading else []
+    if reading is None:
+        return
+    unknown = [option.option for option in reading.options if option.status == UNKNOWN]
     for name in unknown[:50]:
         if close := difflib.get_close_matches(name, option_names(reading.tool), 1, 0.9):
             yield f"{name} is unknown: did you mean {close[0]}?"
