@@ -234,7 +234,9 @@ def test_new_tables_of_json_and_comments_of_toml_stay_valid():
 
 def test_a_switch_before_a_variable_without_a_value_is_on():
     """A shell leaves nothing of ``${sp_options}`` that nothing assigns."""
-    line = "torchrun pretrain_gpt.py --tensor-model-parallel-size 8 --bf16 ${a} --use-distributed-optimizer ${sp_options}"
+    line = (
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size 8 --bf16 ${a} --use-distributed-optimizer ${sp_options}"
+    )
     settings = read_files({"run.sh": line}).settings
     assert (settings["zero_stage"], settings["tp"]) == (1, 8)
 
