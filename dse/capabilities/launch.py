@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dse.capabilities.designs import DesignOptions, DesignRequest
-from dse.capabilities.settings import leaf_setting
+from dse.capabilities.settings import leaf_setting, number_or_text
 from dse.io import counted, digits
 from dse.reports import Option, Report, capability, verbatim
 from dse.reports.report import NOTHING_FEASIBLE
@@ -188,20 +188,12 @@ def _argument_remarks(tool_arguments: ArgumentValues, text_by_path: Mapping[str,
 
     for name, value in tool_arguments.settings.items():
         text = text_by_path.get(path := leaf_path(name))
-        if text is not None and leaf_value(path, _number(text), "--set") != value:
+        if text is not None and leaf_value(path, number_or_text(text), "--set") != value:
             yield f"{name}: the arguments state {leaf_text(path, value)}, --set {text}, which counts"
     for option, name in tool_arguments.foreign_options.items():
         yield f"{option} is passed over: it says nothing here; of other tools it is {name}"
     if tool_arguments.unread:
         yield f"not read: {', '.join(tool_arguments.unread)}"
-
-
-def _number(text: str) -> Any:
-    """Convert a text to a float, or return it as it is if it is no number."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _text(file: Path) -> str:

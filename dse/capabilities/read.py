@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dse.capabilities.evaluate import DETAILS, explained
 from dse.capabilities.recipes import RecipeDesign, parameter_counts, read_recipe
-from dse.capabilities.settings import leaf_setting
+from dse.capabilities.settings import leaf_setting, number_or_text
 from dse.io import counted
 from dse.reports import Column, Line, Option, Report, Table, capability, heading, verbatim
 from dse.reports.options import Devices, Force, Settings, Software
@@ -233,7 +232,7 @@ def _changed(
             continue
         pairs = (text.partition("=") for text in change.change.split(", "))
         values = {leaf_path(name, "--set", serves): value for name, _, value in pairs}
-        numbers = {path: leaf_value(path, _number(value)) for path, value in values.items()}
+        numbers = {path: leaf_value(path, number_or_text(value)) for path, value in values.items()}
         if numbers.keys() & moves.keys():
             continue
         candidate = replace(design, numbers)
@@ -271,13 +270,6 @@ def _spelling_notes(recipe: RecipeDesign) -> Iterator[str]:
 def _tool_name(recipe: RecipeDesign) -> str:
     """Return the name of the tool of a recipe."""
     return recipe.reading.tool.name if recipe.reading else "the configuration"
-
-
-def _number(text: str) -> float | str:
-    """Return the number that a text is, else the text."""
-    with contextlib.suppress(ValueError):
-        return float(text)
-    return text
 
 
 def _write(output: Path | None, force: bool, texts: Mapping[str, str]) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -99,3 +100,10 @@ def leaf_setting(path: str, value: float) -> str:
 
     units = all_leaves()[path]["units"]
     return leaf_text(path, value) + ("" if units in ("1", "s-1") else units)
+
+
+def number_or_text(text: str) -> float | str:
+    """Return the number that a text is, else the text."""
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return text

@@ -403,7 +403,7 @@ def read_arguments(
     notes = (*read.notes, *(f"{name} is left out: {_NEEDS_BYTES}" for name in dependent if name in options))
     named = [name for name, option in options.items() if option.status == STATED and option.moves]
     silent = [n for n, option in options.items() if not option.leaves and n not in (*named, *read.design_dependent)]
-    own = reading.option_names(read.tool)
+    own = option_names(read.tool)
     foreign = {name: leaf_name for name in silent if name not in own and (leaf_name := _foreign_leaf(name))}
     unread = [name for name in silent if name not in foreign and not any(name in note for note in notes)]
     return ArgumentValues(stated, foreign, dependent, notes, tuple(unread), defaults)
@@ -422,7 +422,6 @@ def read_files(
     system: str = "",
     n_devices: int | None = None,
     role: str = "",
-    environment: Mapping[str, str] | None = None,
     has_model: bool = False,
 ) -> RecipeReading:
     """Return the design that recipes, launch scripts, manifests and configurations state.
@@ -434,7 +433,6 @@ def read_files(
         system: name of the system or accelerator; "" for the one that the files name.
         n_devices: number of devices; None for the one that the files state.
         role: of a pool of an engine, ``prefill`` or ``decode``; "" for the only one.
-        environment: variables of the environment, by name.
         has_model: whether something else says the model.
 
     Returns:
@@ -449,7 +447,7 @@ def read_files(
     """
     if tool:
         tool_of(tool)
-    result = reading.read(texts, TOOLS, tool, workload, system, n_devices, role, environment, has_model)
+    result = reading.read(texts, TOOLS, tool, workload, system, n_devices, role, has_model)
     reading.check(result, ", ".join(texts))
     return result
 

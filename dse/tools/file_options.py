@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from dse.tools.options import (
 from dse.tools.rows import option_name, options_of
 from dse.tools.rule_names import is_word, option_names, read_options, rules_by_name
 from dse.tools.sources import ENVIRONMENTS, Source, Sources
+from dse.tools.words import value_text
 
 #: Texts of options that state nothing.
 _NOTHING = ("auto", "null", "none", "~", "default", "unset")
@@ -244,11 +244,9 @@ def _table_options(
 
 def _text(value: Any) -> str:
     """Return a value of a configuration as the text of an option."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value == int(value) if isinstance(value, float) and math.isfinite(value) else False:
+    if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value)
+    return value_text(value)
 
 
 def _option_name(path: str, tool: Tool, names: frozenset[str]) -> str:

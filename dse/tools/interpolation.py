@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dse.tools.shell import whole_number
+from dse.tools.words import value_text
 
 #: An innermost reference.
 _REFERENCE = re.compile(r"\$\{([^${}]*)\}|\$\((\w+)\)")
@@ -88,7 +89,7 @@ class _Resolver:
             elif match[0] == text and not isinstance(value, str):
                 return value
             else:
-                text = text[: match.start()] + _text(value) + text[match.end() :]
+                text = text[: match.start()] + value_text(value) + text[match.end() :]
                 is_open = isinstance(value, str) and "$" in value
                 position = match.start() + len(value) if is_open else 0  # an outer reference may be explained now
         return text
@@ -128,11 +129,6 @@ def _value_at(node: Any, place: _Path) -> Any:
         else:
             return None
     return node
-
-
-def _text(value: Any) -> str:
-    """Return a value as it stands in a configuration."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _computed(name: str, rest: str) -> float | None:

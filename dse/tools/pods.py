@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dse.errors import InputError
 from dse.tools.documents import MAX_VALUES
 from dse.tools.rows import table
-from dse.tools.words import split
+from dse.tools.words import split, value_text
 
 Table = dict[str, Any]
 
@@ -142,7 +142,7 @@ def containers(nodes: Sequence[Table], pod: Pod, steps: Iterator[int]) -> Iterat
         if not words and not program:
             continue
         expanded = [_expanded(word, variables) for word in (*program, *words)]
-        expanded += _split(variables.get("VLLM_ADDITIONAL_ARGS", "")) if node.get("modelCommand") else []
+        expanded += split(variables.get("VLLM_ADDITIONAL_ARGS", "")) if node.get("modelCommand") else []
         yield EngineProcess(
             name="/".join(dict.fromkeys(filter(None, [pod.name, str(node.get("name", ""))]))) or "container",
             role=pod.role,
@@ -161,18 +161,10 @@ def containers(nodes: Sequence[Table], pod: Pod, steps: Iterator[int]) -> Iterat
 def command_words(node: Any) -> list[str]:
     """Return the words of a command: of a list of plain values, or of a text; empty for any other node."""
     if isinstance(node, str):
-        return ["sh", "-c", node] if "\n" in node.strip() or "&&" in node or ";" in node else _split(node)
+        return ["sh", "-c", node] if "\n" in node.strip() or "&&" in node or ";" in node else split(node)
     if isinstance(node, list) and not any(isinstance(word, dict | list) for word in node):
         return [str(word) for word in node if word is not None]
     return []
-
-
-def _split(text: str) -> list[str]:
-    """Return the words of a text, as a shell or by blanks."""
-    try:
-        return split(text)
-    except InputError:
-        return text.split()
 
 
 def _expanded(word: str, variables: Mapping[str, str]) -> str:
@@ -233,7 +225,7 @@ def variables_of(node: Table, maps: Mapping[str, Table]) -> dict[str, str]:
     for key in ("env", "envs", "environment"):
         entries = node.get(key)
         if isinstance(entries, dict):
-            variables |= {str(k): _text(v) for k, v in entries.items() if isinstance(v, str | int | float)}
+            variables |= {str(k): value_text(v) for k, v in entries.items() if isinstance(v, str | int | float)}
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, str) and "=" in entry:
                 name, _, value = entry.partition("=")
@@ -247,15 +239,10 @@ def variables_of(node: Table, maps: Mapping[str, Table]) -> dict[str, str]:
 def _variable(entry: Table, maps: Mapping[str, Table]) -> str | None:
     """Return the value of an entry of an environment, of a key of a ConfigMap too; None where the file lacks it."""
     if isinstance(entry.get("value"), str | int | float):
-        return _text(entry["value"])
+        return value_text(entry["value"])
     reference = subtable(subtable(entry, "valueFrom"), "configMapKeyRef")
     value = maps.get(str(reference.get("name")), {}).get(str(reference.get("key")))
     return None if value is None else str(value)
-
-
-def _text(value: Any) -> str:
-    """Return a plain value as text."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def subtable(node: Table, key: str) -> Table:

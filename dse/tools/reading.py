@@ -135,7 +135,6 @@ def read(
     system: str = "",
     n_devices: int | None = None,
     role: str = "",
-    environment: Mapping[str, str] | None = None,
     has_model: bool = False,
 ) -> RecipeReading:
     """Return the design that files state.
@@ -148,7 +147,6 @@ def read(
         system: name of the system or accelerator; "" for the one that the files name.
         n_devices: number of devices; None for the one that the files state.
         role: of a pool of an engine, ``prefill`` or ``decode``.
-        environment: variables of the environment.
         has_model: whether something else says the model, and names in the files say nothing.
 
     Returns:
@@ -157,7 +155,7 @@ def read(
     Raises:
         InputError: for files of no tool, invalid values, and values that contradict one another.
     """
-    everything = sources(texts, environment, role)
+    everything = sources(texts, role)
     files = everything._replace(parts=[part for part in everything.parts if not is_client(part.words)])
     where = ", ".join(texts)
     chosen = tools[tool] if tool else _recognised(files, tools, where)

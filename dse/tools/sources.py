@@ -11,7 +11,6 @@ import ast
 import itertools
 import json
 import re
-import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
@@ -24,6 +23,7 @@ from dse.tools.interpolation import resolved
 from dse.tools.pods import EngineProcess
 from dse.tools.programs import engine_calls
 from dse.tools.shell import ShellCommand, script
+from dse.tools.words import split
 
 #: Tables of variables of the environment, by their keys.
 ENVIRONMENTS = ("env", "envs", "ENV_VARS", "env_vars", "env_variables", "environment", "environment_variables")
@@ -61,12 +61,11 @@ class Sources(NamedTuple):
     role: str = ""  #: of the pool of engines that counts
 
 
-def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = None, role: str = "") -> Sources:
+def sources(texts: Mapping[str, str], role: str = "") -> Sources:
     """Return the parts of files; of a manifest with several engines those of one.
 
     Args:
         texts: name of a file → its text.
-        environment: variables that count where no file assigns them.
         role: of the pool of engines that counts, ``prefill`` or ``decode``; "" where there is one.
 
     Raises:
@@ -76,7 +75,7 @@ def sources(texts: Mapping[str, str], environment: Mapping[str, str] | None = No
     >>> sources({"a.sh": "TP=8; vllm serve m -tp $TP"}).parts[0].words
     ('vllm', 'serve', 'm', '-tp', '8')
     """
-    result = Sources([], dict(environment or {}), [], "\n".join(texts.values()), dict(texts), [], role=role)
+    result = Sources([], {}, [], "\n".join(texts.values()), dict(texts), [], role=role)
     called = _called_files(texts)
     engines: list[tuple[str, EngineProcess]] = []
     clients: list[tuple[str, EngineProcess]] = []
@@ -274,16 +273,16 @@ def _read_script(name: str, text: str, result: Sources, depth: int) -> None:
         result.notes.append(f"conditions that the file leaves open, read as if they did not hold: {shown}")
     for command in _joined(shell.commands):
         _read_command(name, command, result, depth)
-    assignments = _split(text) if not shell.commands and not shell.directives else []
+    assignments = split(text) if not shell.commands and not shell.directives else []
     if assignments and all(re.match(r"[A-Za-z_][\w.]*=", word) for word in assignments):  # options without dashes
         result.parts.append(Source(name, tuple(assignments)))
     used = {word for part in result.parts for word in part.words}
     assigned = {key: value for key, value in shell.variables.items() if before.get(key) != value}
     for variable, value in assigned.items():  # options and commands that no command of the file takes
-        words = tuple(_split(value)) if value.lstrip().startswith("-") else ()
+        words = tuple(split(value)) if value.lstrip().startswith("-") else ()
         if words and not used & set(words):
             result.parts.append(Source(f"{name}: {variable}", words))
-        elif _is_script(value) and not used & {word for word in _split(value) if word.startswith("-")}:
+        elif _is_script(value) and not used & {word for word in split(value) if word.startswith("-")}:
             _read_script(f"{name}: {variable}", value, result, depth + 1)
 
 
@@ -376,14 +375,6 @@ def _is_script(word: str) -> bool:
     ) and (not word.lstrip().startswith(("{", "[")))
 
 
-def _split(text: str) -> list[str]:
-    """Return the words of a text, by blanks where a quotation is open."""
-    try:
-        return shlex.split(text, comments=True)
-    except ValueError:
-        return text.split()
-
-
 # --- configurations ---------------------------------------------------------------------------------------
 
 
@@ -448,7 +439,7 @@ def _read_inner(name: str, node: Any, result: Sources, depth: int, steps: Iterat
 def _command_words(node: Any) -> list[str]:
     """Return the words of a command of a container: of a list of plain values, or of a text; empty for others."""
     if isinstance(node, str):
-        return ["-c", node] if "\n" in node else _split(node)
+        return ["-c", node] if "\n" in node else split(node)
     return (
         [str(word) for word in node]
         if isinstance(node, list) and not any(isinstance(w, dict | list) for w in node)

@@ -16,7 +16,7 @@ from dse.tools.options import (
     CompositeOption,
     Tool,
 )
-from dse.tools.rule_names import effect_of, names_of_rule, rules_by_name, values_or_none
+from dse.tools.rule_names import effect_of, rules_by_name, values_or_none
 from dse.tools.sources import Sources
 
 #: What an option of a file is.
@@ -135,7 +135,7 @@ _ENGINE_VARIABLE = re.compile(
 
 def _is_understood(tool: Tool, name: str, text: str) -> bool:
     """True for an option of a rule, unless the rule is of words and has none for its text."""
-    rules = [rule for rule in tool.rules if name in names_of_rule(rule)]
+    rules = rules_by_name(tool).get(name, [])
     return any(not isinstance(rule, ChoiceOption) or rule.has_word(name, text) for rule in rules)
 
 
@@ -143,10 +143,9 @@ def _paths_without(tool: Tool, merged: Mapping[str, str], name: str) -> set[str]
     """Return the paths of the leaves that change, or are not read, without an option."""
     without = {other: text for other, text in merged.items() if other != name}
     paths: set[str] = set()
-    for rule in tool.rules:
-        if name in names_of_rule(rule):
-            now, then = values_or_none(rule, merged) or {}, values_or_none(rule, without) or {}
-            paths |= {path for path in now if then.get(path) != now[path]}
+    for rule in rules_by_name(tool).get(name, []):
+        now, then = values_or_none(rule, merged) or {}, values_or_none(rule, without) or {}
+        paths |= {path for path in now if then.get(path) != now[path]}
     return paths
 
 

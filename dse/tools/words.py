@@ -5,23 +5,21 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Container, Sequence
+from typing import Any
 
-from dse.errors import InputError
 
-
-def split(text: str | Sequence[str]) -> list[str]:
-    """Return the words of a command line, continued by backslashes; a list is returned as it is.
-
-    Raises:
-        InputError: for an open quotation.
-    """
-    if not isinstance(text, str):
-        return list(text)
+def split(text: str) -> list[str]:
+    """Return the words of a command line, continued by backslashes; by blanks where a quotation is open."""
     text = text.replace("\r\n", "\n").replace("\\\n", " ")
     try:
         return shlex.split(text, comments=True)
-    except ValueError as error:
-        raise InputError("arguments", str(error), "words as on a command line", "close the quotation") from None
+    except ValueError:
+        return text.split()
+
+
+def value_text(value: Any) -> str:
+    """Return a plain value of a configuration as text, truth values in small letters."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 #: An option: with two dashes, with one that is no sign, or ``name=value`` of configurations with Hydra's prefixes.

@@ -1,7 +1,7 @@
 docker run -d --rm --name qwen-awq \
     --gpus '"device=2,3"' \
     --shm-size=16g --ipc=host -p 8001:8000 \
-    -v "$HOME/.cache/huggingface:/root/.cache/huggingface" \
+    -v "$HF_HOME:/hf-cache" \
     -e HUGGING_FACE_HUB_TOKEN \
     vllm/vllm-openai:v0.8.5.post1 \
     --model Qwen/Qwen2.5-72B-Instruct-AWQ \
