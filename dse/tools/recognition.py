@@ -59,7 +59,8 @@ def scores(files: Sources, names: Mapping[str, frozenset[str]]) -> dict[str, flo
         names: tool → names of its options.
     """
     tools = _signs()["tools"]
-    own = {tool: _sign_count(files.parts, entry) for tool, entry in tools.items()}
+    paths = [[] if part.table is None else paths_of(part.table) for part in files.parts]
+    own = {tool: _sign_count(files.parts, paths, entry) for tool, entry in tools.items()}
     counts = {tool: own[tool] + _option_count(files.parts, names.get(tool, frozenset())) for tool in tools}
     # of a tool that runs with others, their files are its own
     shared = {
@@ -68,12 +69,11 @@ def scores(files: Sources, names: Mapping[str, frozenset[str]]) -> dict[str, flo
     return {tool: count + shared[tool] for tool, count in counts.items() if count}
 
 
-def _sign_count(parts: Sequence[Source], signs: Mapping[str, Any]) -> float:
+def _sign_count(parts: Sequence[Source], paths_of_parts: Sequence[Sequence[str]], signs: Mapping[str, Any]) -> float:
     """Return the number of signs of a tool: a word of a command counts most, then keys."""
     count = 0.0
-    for part in parts:
+    for part, paths in zip(parts, paths_of_parts, strict=True):
         if part.table is not None:
-            paths = paths_of(part.table)
             count += 3.0 * sum(any(matches_path(path, key) for path in paths) for key in signs["keys"])
         else:
             count += 10.0 * any(matches_word(word, pattern) for word in part.words for pattern in signs["words"])
