@@ -70,7 +70,11 @@ class AttentionKernels:
 
 @record
 class Kernels:
-    """Kernel efficiencies of a chip family: few physical parameters, fitted to kernel rows."""
+    """Kernel efficiencies of a chip family: few physical parameters, fitted to kernel rows.
+
+    The ``sustained_…`` are of training steps alone: what the clock under the power limit as sold, and kernels of all
+    kinds in turn, leave of the rates of kernels alone. They are the chip's, by format; all stacks share them.
+    """
 
     matrix_efficiency: Scalar = positive_share("GEMM efficiency, large and deep")
     matrix_depth: Scalar = number("inner dimension at half GEMM efficiency", symbol="k0")
@@ -87,6 +91,10 @@ class Kernels:
     flash_least_head: Scalar = positive(
         "head size below which exponentials limit flash attention", default=1.0, symbol="d0"
     )
+    sustained_16: Scalar = positive_share("share of the rate of isolated 16-bit products that training sustains", default=1.0)
+    sustained_8: Scalar = positive_share("share of the rate of isolated 8-bit products that training sustains", default=1.0)
+    sustained_4: Scalar = positive_share("share of the rate of isolated 4-bit products that training sustains", default=1.0)
+    sustained_attention: Scalar = positive_share("share of the rate of flash attention that training sustains", default=1.0)
     steps: EfficiencySteps | None = None
     fine: FineKernels | None = None
     attention: AttentionKernels | None = None

@@ -15,6 +15,7 @@ SI: bytes, seconds, FLOP/s, bytes/s, watts.
 
 from __future__ import annotations
 
+from dse.designs.catalog.defaults import clock_share as clock_share
 from dse.designs.catalog.entries import NO_NETWORK, Entry
 from dse.designs.catalog.faults import readable_names as readable_names
 from dse.designs.catalog.filling import Values, check_between as check_between, with_prefix as with_prefix

@@ -111,12 +111,49 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
     if entry.values.get("node.scale_out") is not None:
         node.pop("node.scale_out_bandwidth", None)
     power = _power_defaults(entry, family)
+    kernels |= _sustained_shares(entry, family, power["power.tdp"])
     isolated_kernels = {  # what a chip says of its kernels holds of those measured alone too
         f"kernels.{measured}": entry.values[f"kernels.{name}"]
         for measured, name in SHARED_KERNEL_LEAVES.items()
         if f"kernels.{name}" in entry.values
     }
     return {"kernels.family": chosen} | device | kernels | isolated_kernels | node | power | entry.values
+
+
+def _sustained_shares(entry: Entry, family: dict[str, Sourced], tdp: Sourced) -> dict[str, Sourced]:
+    """Return field → share of the rates of products that a chip without rows of its own sustains in training.
+
+    That of its family, times ``((TDP / R) / e)^(1/3)`` with its 16-bit rate ``R`` and the family's ``flop_limit`` ``e``,
+    at most 1: switching takes ``f V^2``, and the voltage follows the clock, so that the clock under a limit is as its
+    cube root. A generated chip solves its clock itself.
+    """
+    limit = family.get("device.flop_limit")
+    if limit is None or entry.value("chip.node") is not None:
+        return {}
+    ratio = _clock_share(entry, limit, tdp)
+    names = ("sustained_16", "sustained_8", "sustained_4")
+    shares = {name: family[name] for name in names}
+    text = "{} x (TDP over rate / {})^(1/3)"
+    return {
+        f"kernels.{name}": dataclasses.replace(
+            share, value=min(share.value * ratio, 1.0), text=text.format(share.text, limit.text)
+        )
+        for name, share in shares.items()
+    }
+
+
+def _clock_share(entry: Entry, limit: Sourced, tdp: Sourced) -> float:
+    """Return the clock that a chip's power leaves over that of its family, the cube root of their powers per FLOP."""
+    return float((tdp.value / _matrix_rate(entry.values) / limit.value) ** (1.0 / 3.0))
+
+
+def clock_share(slug: str, folder: Folder = None) -> float:
+    """Return the clock that the power limit of an accelerator leaves over that of its kernel family, 1 without one."""
+    entry = file_entry("accelerator", slug, folder)
+    _, family_name = reference(entry, "kernels.family", folder, entry.value("kernels.family", "generic"))
+    family = _kernel_values(family_name, folder)
+    limit = family.get("device.flop_limit")
+    return 1.0 if limit is None else _clock_share(entry, limit, _power_defaults(entry, family)["power.tdp"])
 
 
 def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
@@ -126,7 +163,8 @@ def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
         field.removeprefix("device."): sourced for field, sourced in family.items() if field.startswith("device.")
     }
     vector_share = device.pop("vector_share")
-    device.pop("tdp", None)  # of its power, as is its clock
+    for name in ("tdp", "flop_limit"):  # of its power, as is its clock
+        device.pop(name, None)
     del device["clock"]
     vector = dataclasses.replace(
         vector_share, value=vector_share.value * matrix, units="FLOP/s", text=f"{vector_share.text} x matrix rate"

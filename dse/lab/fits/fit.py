@@ -318,14 +318,14 @@ def folds(groups: Iterable[Hashable], k: int) -> np.ndarray:
 def cross_validation_errors(
     labels: Sequence[Hashable], errors_without: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Return the error of every row [row] by a fit without the rows of its label.
+    """Return the error of every row [row] by a fit without the rows of its label, NaN for rows whose label is "".
 
     Args:
         labels: one per row.
         errors_without: mask of left-out rows → errors of all rows by a fit without them.
     """
     errors = np.full(len(labels), np.nan)
-    for label in dict.fromkeys(labels):
+    for label in dict.fromkeys(label for label in labels if label != ""):
         is_left_out = np.array([row_label == label for row_label in labels])
         errors[is_left_out] = errors_without(is_left_out)[is_left_out]
     return errors

@@ -1,4 +1,4 @@
-"""Results of a fit of software stacks: errors by source, a TOML file, and the files of the catalogue."""
+"""Results of a fit of software stacks and chips: errors by source, a TOML file, and the files of the catalogue."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from dse.designs import catalog
 from dse.errors import InputError
 from dse.io import counted
-from dse.lab.fits import experts, residuals, writing
+from dse.lab.fits import residuals, writing
 from dse.lab.fits.step_priors import (
-    FAMILY_SPREADS,
-    LINEAGE_SPREADS,
+    CHIP_NAMES,
     NAMES,
     NOT_FITTED,
+    SPREADS,
     fitted_as,
     is_levelled,
     is_physical,
@@ -104,8 +104,9 @@ def document(calibration: Calibration) -> str:
             spread, origin = calibration.solution.spread_of(stack, name), _origin(calibration, stack, name)
             text = f"{{ value = {_text(name, value)}, spread = {spread:.3f}, from = {writing.quoted(origin)} }}"
             tables[f"software.{writing.quoted(stack)}"][name] = text
-    if calibration.experts is not None:
-        tables |= {"experts": _expert_entries(calibration.experts)}
+    tables["experts"] = _expert_entries(calibration)
+    for family, chip in sorted(set(zip(calibration.rows.families, calibration.rows.chips, strict=True))):
+        tables[f"accelerator.{writing.quoted(str(chip))}"] = _chip_entries(calibration, str(family), str(chip))
     for e in errors_by_source(calibration):
         tables[f"source.{writing.quoted(e.source)}"] = {
             name: f"{value:.4f}" if isinstance(value, float) else str(value)
@@ -123,13 +124,16 @@ def _origin(calibration: Calibration, stack: str, name: str) -> str:
 
 def _fit_origin(calibration: Calibration, stack: str, name: str) -> str:
     """Return words on whether a value is fitted to the stack's rows or shared."""
-    if name not in calibration.parameters_by_stack.get(fitted_as(stack), []):
-        if name in FAMILY_SPREADS:
-            return "shared by the stacks of a chip family"
-        of_lineage = lineage_of(stack) and name in LINEAGE_SPREADS
+    if name not in SPREADS["stack"] or not _has_rows(calibration, stack):
+        of_lineage = lineage_of(stack) and name in SPREADS["lineage"]
         return "shared by the stacks of a lineage" if of_lineage else "shared by all stacks"
     tells_little = "" if name in calibration.informed_parameters(stack) else ", but the rows tell little"
     return f"fitted{tells_little}, spread {calibration.solution.spread_of(stack, name):.0%}"
+
+
+def _has_rows(calibration: Calibration, stack: str) -> bool:
+    """Return True for a stack with measured rows, or one that shares the fit of such a stack."""
+    return fitted_as(stack) in {fitted_as(other) for other in calibration.stacks}
 
 
 def _text(name: str, value: float) -> str:
@@ -156,14 +160,41 @@ def revisions(calibration: Calibration, folder: Path) -> list[Revision]:
         if stack in NOT_FITTED or is_levelled(stack) or catalog.serving_defaults(stack, folder=folder):
             continue
         changed.append(Revision("software", stack, _entries(calibration, stack)))
-        if calibration.experts is not None and stack in experts.STACKS:
-            changed.append(Revision("software", stack, _expert_entries(calibration.experts), "experts"))
-    return changed
+        if catalog.entry("software", stack, folder=folder).states("experts"):
+            changed.append(Revision("software", stack, _expert_entries(calibration), "experts"))
+    return changed + _chip_revisions(calibration)
+
+
+def _chip_revisions(calibration: Calibration) -> list[Revision]:
+    """Return entries for kernel files of families, for that of all others, and for accelerators with rows."""
+    chips = dict(zip(calibration.rows.chips, calibration.rows.families, strict=True))
+    families = ["generic", *sorted(set(chips.values()))]
+    revisions = [Revision("kernels", str(f), _chip_entries(calibration, str(f))) for f in families]
+    entries = ((str(chip), _chip_entries(calibration, str(f), str(chip))) for chip, f in sorted(chips.items()))
+    return revisions + [Revision("accelerator", chip, values, "kernels") for chip, values in entries]
+
+
+def _chip_entries(calibration: Calibration, family: str, chip: str = "") -> dict[str, str]:
+    """Return name → share that a chip, or a family, sustains of the rates of kernels alone, as TOML."""
+    is_of_chip, rows = calibration.rows.chips == chip, calibration.rows
+    names = SPREADS["chip"] if chip else CHIP_NAMES
+    count = int(is_of_chip.sum() if chip else (rows.families == family).sum())
+    about = f"fitted to {counted(count, 'training step')}" if count else "mean of the families: dse calibrate"
+    ratio = catalog.clock_share(chip) if chip else 1.0
+    values = calibration.solution.chip_values(family, chip)
+    return {
+        name: writing.value_table(
+            writing.digits(min(ratio * values[name], 1.0)),
+            calibration.solution.chip_spread(name, family, chip),
+            about,
+            "estimate",
+        )
+        for name in names
+    }
 
 
 def _entries(calibration: Calibration, stack: str) -> dict[str, str]:
     """Return the entries of a stack's file: name → value as TOML."""
-    family = catalog.entry("software", stack).value("family", "")
     about = {"source": writing.quoted(_source(calibration, stack)), "residual": f"{calibration.residual(stack):.3f}"}
     return about | {
         name: writing.value_table(
@@ -172,22 +203,22 @@ def _entries(calibration: Calibration, stack: str) -> dict[str, str]:
             _origin(calibration, stack, name),
             "estimate",
         )
-        for name, value in calibration.values(stack, family).items()
+        for name, value in calibration.values(stack).items()
     }
 
 
-def _expert_entries(calibration: experts.ExpertCalibration) -> dict[str, str]:
+def _expert_entries(calibration: Calibration) -> dict[str, str]:
     """Return the entries for expert layers, the same for all stacks: name → value as TOML."""
-    units = leaves(ExpertKernels)
-    about = (
-        "dse calibrate: shared by all releases and chips; of cells of chips and releases left out, median error "
-        f"{np.median(np.abs(calibration.errors['cell left out'])):.1%}"
-    )
+    units, solution = leaves(ExpertKernels), calibration.solution
+    errors = np.abs(calibration.point_errors("chip", calibration.rows.mixtures))
+    about = "dse calibrate: shared by all stacks"
+    about += f"; of mixtures on chips left out, median error {np.median(errors):.1%}" if len(errors) else ""
     return {"source": writing.quoted(about)} | {
         name: writing.value_table(
-            writing.number(value, units[name]["units"], seconds="us" if name == "expert_time" else "ms"), spread
+            writing.number(value, units[name]["units"], seconds="us" if name == "expert_time" else "ms"),
+            solution.spread_of("", name, conditional=True),
         )
-        for (name, value), spread in zip(calibration.values.items(), calibration.fit.spread.values(), strict=True)
+        for name, value in solution.expert_values().items()
     }
 
 

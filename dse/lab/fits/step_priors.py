@@ -1,4 +1,4 @@
-"""Parameters of software stacks fitted to steps, and their priors by lineage, chips, and similar stacks."""
+"""Parameters of stacks and chips fitted to steps, and their priors by code base, stack, release, family and chip."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ import numpy as np
 from dse.designs import catalog
 from dse.io import toml
 from dse.lab.fits.fit import parameters_of
-from dse.types import Attention, Software
 
 #: ``parameters.toml``: fit → its parameters, and the stacks that take part.
 DOCUMENT = toml.table(FILE := Path(__file__).with_name("parameters.toml"))
 
-#: Parameters with priors and bounds, and the names of their fields of :class:`dse.types.Software`.
-PARAMETERS, NAMES = parameters_of(DOCUMENT["steps"], "software."), tuple(DOCUMENT["steps"])
+#: Table of parameters → where its leaves are in a design.
+PREFIXES = {"steps": "software.", "experts": "software.experts.", "chips": "system.accelerator.kernels."}
 
-#: Standard deviation in prior spreads, of a lineage from the shared value and of the stacks on one family of chips.
-LINEAGE_SPREADS, FAMILY_SPREADS = (
-    {name: row[group] for name, row in DOCUMENT["steps"].items() if group in row} for group in ("lineage", "family")
-)
+#: Parameters with priors and bounds, and their names: of stacks, of experts, of chips.
+PARAMETERS = tuple(p for table, prefix in PREFIXES.items() for p in parameters_of(DOCUMENT[table], prefix))
+NAMES, EXPERT_NAMES, CHIP_NAMES = (tuple(DOCUMENT[table]) for table in PREFIXES)
+ALL_NAMES = (*NAMES, *EXPERT_NAMES, *CHIP_NAMES)
 
-#: Standard deviation of a stack from its lineage.
-STACK_SPREADS = {name: 0.8 * stray for name, stray in LINEAGE_SPREADS.items()}
+#: Kind of group → name of a parameter → standard deviation from the value of the wider group, in prior spreads.
+SPREADS: dict[str, dict[str, float]] = {
+    kind: {name: row[kind] for table in PREFIXES for name, row in DOCUMENT[table].items() if kind in row}
+    for kind in ("family", "chip", "lineage", "stack", "release")
+}
 
 #: Physical range of a value; outside of it, it absorbs what is not modelled.
 PHYSICAL = {name: tuple(row["physical"]) for name, row in DOCUMENT["steps"].items() if "physical" in row}
 
 #: Stacks not fitted to steps.
 NOT_FITTED = tuple(DOCUMENT["stacks"]["not_fitted"])
-
-#: Families of chips, by the files of their kernel efficiencies.
-FAMILIES = frozenset(catalog.names("kernels"))
 
 
 @functools.cache
@@ -56,47 +55,39 @@ def published(stack: str) -> np.ndarray:
 
     From ``flash_published`` of its file: kernels of one generation relative to the next.
     """
-    shifts = np.zeros(len(NAMES))
+    shifts = np.zeros(len(ALL_NAMES))
     if stack in catalog.names("software"):
-        flash = NAMES.index("flash_slowdown")
+        flash = ALL_NAMES.index("flash_slowdown")
         shifts[flash] = PARAMETERS[flash].times(catalog.entry("software", stack).value("flash_published", 1.0))
     return shifts
 
 
-#: Lineages of the stacks.
-LINEAGES = frozenset(map(lineage_of, catalog.readable_names("software"))) - {""}
-
-
-def stack_parameters(software: Software) -> list[str]:
-    """Return the names of the parameters fitted per stack, five: without ``host_time`` or ``flash_slowdown``."""
-    excluded = "host_time" if software.attention == Attention.flash else "flash_slowdown"
-    return [name for name in STACK_SPREADS if name != excluded]
+@functools.cache
+def releases_of(stack: str) -> tuple[str, ...]:
+    """Return the releases that lead to a stack of a code base, each a step from the one before; none for others."""
+    orders = DOCUMENT["stacks"]["releases"].values()
+    return next((tuple(order[1 : order.index(stack) + 1]) for order in orders if stack in order), ())
 
 
 def fitted_as(stack: str) -> str:
-    """Return the stack whose fitted values this one shares, itself for most."""
-    return str(DOCUMENT["stacks"]["shared_fits"].get(stack, stack))
+    """Return the stack whose own values this one shares, itself for most."""
+    base = next((base for base, order in DOCUMENT["stacks"]["releases"].items() if stack in order), stack)
+    return str(DOCUMENT["stacks"]["shared_fits"].get(base, base))
 
 
-def prior_of(group: str, name: str) -> float:
-    """Return the prior standard deviation of a column's ``z``, in prior spreads.
+def groups_of(stack: str) -> list[tuple[str, str]]:
+    """Return the groups (kind, label) whose values add up to those of a stack, the narrowest last."""
+    base = fitted_as(stack)
+    groups = [("", ""), ("lineage", lineage_of(base)), ("stack", base)]
+    return groups + [("release", release) for release in releases_of(stack)]
 
-    Args:
-        group: stack, lineage, family of chips, or "" for shared values.
-        name: of the parameter.
-    """
-    if not group:
-        return 1.0
-    if group in FAMILIES:
-        return FAMILY_SPREADS[name]
-    return (LINEAGE_SPREADS if group in LINEAGES else STACK_SPREADS)[name]
+
+def chip_groups(family: str, chip: str) -> list[tuple[str, str]]:
+    """Return the groups (kind, label) whose values add up to those of a chip, the narrowest last."""
+    return [("", ""), ("family", family), ("chip", chip)]
 
 
 def is_physical(name: str, values: Mapping[str, float]) -> bool:
-    """Return whether the value of a parameter, by name in ``values``, is in its physical range; always without a range.
-
-    The attention of a step includes the slow-down of matrices, so both together compare with the isolated kernel.
-    """
+    """Return whether the value of a parameter, by name in ``values``, is in its physical range; always without one."""
     low, high = PHYSICAL.get(name, (0.0, np.inf))
-    value = values[name] * (values["matrix_slowdown"] if name == "flash_slowdown" else 1.0)
-    return low <= value <= high
+    return low <= values[name] <= high

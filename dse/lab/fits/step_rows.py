@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.designs import leaf, leaf_path, replace
+from dse.designs import leaf, leaf_path, leaves_of, replace
 from dse.errors import InputError
 from dse.lab.fits.fit import FitProblem, Parameter
-from dse.lab.fits.step_priors import NOT_FITTED, is_levelled
-from dse.measured import Comparison, rules
+from dse.lab.fits.step_priors import NOT_FITTED, chip_groups, groups_of, is_levelled
+from dse.measured import Comparison, accelerator_of, rules
 from dse.measured.comparison import is_timed, step_time
 from dse.measured.completion import SEARCHED
 from dse.measured.prediction import evaluate_batch, group_by_structure
@@ -53,9 +54,33 @@ class StepRows:
 
     @property
     def weights(self) -> np.ndarray:
-        """Weight [row]: a source of ``n`` rows counts as ``sqrt(n)`` sources of one row, less if from memory."""
-        size = {source: np.count_nonzero(self.sources == source) for source in set(self.sources)}
-        return np.array([size[source] ** -0.5 for source in self.sources]) * self.trust
+        """Weight [row]: ``n`` rows of a source count as ``sqrt(n)`` rows, so do repeated designs; less from memory."""
+        counts, repeats = Counter(self.sources), Counter(self.points)
+        sizes = [counts[source] * repeats[point] for source, point in zip(self.sources, self.points, strict=True)]
+        return np.array(sizes) ** -0.5 * self.trust
+
+    @functools.cached_property
+    def chips(self) -> np.ndarray:
+        """Accelerator of each row, by its name in the catalogue [row]."""
+        return np.array([accelerator_of(c.measurement.row) for c in self.compared])
+
+    @functools.cached_property
+    def points(self) -> list[Hashable]:
+        """Design and stack of each row, as a key that repeated measurements share [row]."""
+        return [(c.prediction.stack, *map(float, jax.tree.leaves(c.prediction.chosen))) for c in self.compared]
+
+    @property
+    def mixtures(self) -> np.ndarray:
+        """True for rows of mixtures of experts [row]."""
+        return np.array([c.prediction.chosen.workload.experts is not None for c in self.compared])
+
+    @functools.cached_property
+    def groups_by_row(self) -> list[frozenset[tuple[str, str]]]:
+        """Groups (kind, label) of the stack and of the chip of each row [row]."""
+        families = zip(self.stacks, self.families, self.chips, strict=True)
+        return [
+            frozenset(groups_of(str(stack)) + chip_groups(str(family), str(chip))) for stack, family, chip in families
+        ]
 
     @property
     def completed(self) -> np.ndarray:
@@ -78,11 +103,25 @@ _CONFIGURATION = (
 
 def is_plain(workload: Workload) -> bool:
     """True for a dense model with all weights trained on whole sequences."""
-    return workload.experts is None and workload.adapters is None and workload.packing is None
+    return workload.experts is None and trains_whole(workload)
+
+
+def trains_whole(workload: Workload) -> bool:
+    """True for a model with all weights trained on whole sequences."""
+    return workload.adapters is None and workload.packing is None
+
+
+def is_fitted(c: Comparison) -> bool:
+    """True for a timed row that the fit of steps uses, of a dense model or of a mixture whose stack has its kernels."""
+    if not is_timed(c) or c.prediction.stack in (*NOT_FITTED, ""):
+        return False
+    design, row = c.prediction.chosen, c.prediction.case.row
+    is_priced = design.workload.experts is None or design.software.experts is not None
+    return is_priced and trains_whole(design.workload) and rules.unused(row, "fit of steps") is None
 
 
 def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: bool = False) -> StepRows:
-    """Return the timed rows of dense models with a stack of the catalogue.
+    """Return the timed rows of models with a stack of the catalogue, of TPUs those of dense ones.
 
     Args:
         compared: predictions with measurements.
@@ -92,15 +131,9 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: 
     Raises:
         InputError: where there are none.
     """
-    fitted_rows = [
-        c
-        for c in compared
-        if is_timed(c)
-        and c.prediction.stack not in (*NOT_FITTED, "")
-        and is_plain(c.prediction.chosen.workload)
-        and rules.unused(c.prediction.case.row, "fit of steps") is None
-        and is_levelled(c.prediction.stack) == levelled
-    ]
+    fitted_rows = [c for c in compared if is_fitted(c) and is_levelled(c.prediction.stack) == levelled]
+    if levelled:
+        fitted_rows = [c for c in fitted_rows if is_plain(c.prediction.chosen.workload)]
     if not fitted_rows:
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
     return StepRows.from_comparisons(fitted_rows, chips)
@@ -109,23 +142,31 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: 
 class StepModel(NamedTuple):
     """Leaves of the designs of steps as functions of ``z``, for all jobs on steps.
 
-    Column ``c`` changes parameter ``columns[c]`` of the rows ``rows_by_column[c]``: ``z_row = offsets + moves x``.
+    Column ``c`` changes parameters ``columns[c]`` of the rows ``rows_by_column[c]``: ``z_row = offsets + moves x``.
     NumPy evaluates all rows at once, so that nothing is compiled for a few hundred of them; slopes are finite
     differences.
     """
 
     rows: StepRows
     parameters: tuple[Parameter, ...]
-    columns: Sequence[int]  #: parameter changed by each column
+    columns: Sequence[tuple[int, ...]]  #: parameters changed by each column
     rows_by_column: Sequence[np.ndarray]  #: rows changed by each column
     offsets: np.ndarray | float = 0.0  #: ``z`` of each row and parameter with all columns at zero
     factors: np.ndarray | float = 1.0  #: multiplies the values of each row and parameter
 
-    def problem(self, weights: np.ndarray, noise: float, delta: float, prior: np.ndarray | float = 1.0) -> FitProblem:
+    def problem(
+        self,
+        weights: np.ndarray,
+        noise: float,
+        delta: float,
+        prior: np.ndarray | float = 1.0,
+        centre: np.ndarray | float = 0.0,
+    ) -> FitProblem:
         """Return the fit problem of the columns to the rows, in one ``z`` per column."""
         moves = np.zeros((len(self.columns), len(self.rows.measured), len(self.parameters)))
-        for index, (parameter, column_rows) in enumerate(zip(self.columns, self.rows_by_column, strict=True)):
-            moves[index, column_rows, parameter] = 1.0
+        for index, (changed, column_rows) in enumerate(zip(self.columns, self.rows_by_column, strict=True)):
+            for parameter in changed:
+                moves[index, column_rows, parameter] = 1.0
 
         def by_row(x: np.ndarray) -> np.ndarray:
             return self.offsets + np.einsum("c,crp->rp", x, moves)
@@ -136,7 +177,7 @@ class StepModel(NamedTuple):
         def slopes(x: np.ndarray, _: np.ndarray) -> np.ndarray:
             return np.einsum("rp,crp->rc", self.slopes(by_row(x)), moves)
 
-        return FitProblem(residuals, slopes, weights, noise, delta, np.broadcast_to(prior, len(moves)))
+        return FitProblem(residuals, slopes, weights, noise, delta, np.broadcast_to(prior, len(moves)), centre)
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Return the derivatives of the log step times by ``z`` [row, parameter], at ``z`` [row, parameter]."""
@@ -152,6 +193,7 @@ class StepModel(NamedTuple):
             values = {
                 p.path: (factors[members, i] * np.asarray(p.value(jnp.asarray(z[:, members, i])))).astype(np.float32)
                 for i, p in enumerate(self.parameters)
+                if p.path in leaves_of(designs)
             }
             metrics = evaluate_batch(replace(copies, {path: column.reshape(-1) for path, column in values.items()}))
             logs[:, members] = np.log(np.asarray(metrics.step_time, float)).reshape(len(z), len(members))

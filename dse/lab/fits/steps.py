@@ -1,77 +1,112 @@
-r"""Calibration of software stacks to measured training steps, few parameters per stack.
+r"""Calibration of stacks and chips to measured training steps, of dense models and of mixtures of experts at once.
 
-A stack is software, an era and a cluster; all stacks have the same kinds of parameters. Each is drawn around a value
-shared within its lineage (its code base), shifted by a value shared by the stacks on its family of chips, and these
-around one shared by all; the shared ones are fitted too, and serve stacks without measurements (a hierarchical prior;
-Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior spreads, ``z = known + shared + family + lineage + own``
-with ``known`` from publications on the kernels of a stack, and
+What a value belongs to decides who shares it: a chip how fast it sustains products by format; a code base its
+element-wise kernels, host and links; a stack its products and attention; all stacks what experts cost. Each value is
+drawn around that of the wider group (a hierarchical prior; Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior
+spreads ``z`` is the sum over the groups that a row is in, of shared, family, chip, code base, stack and release, with
+``known`` from publications on the kernels of a stack, and
 
-.. math:: \sum_i w_i \rho\Big(\frac{\log \hat T_i / T_i}{\sigma}\Big) + \frac12 \sum_j z_j^2
-   + \frac12 \sum_{s,j} \Big(\frac{z_{s,j}}{r_j}\Big)^2
+.. math:: \sum_i w_i \rho\Big(\frac{\log \hat T_i / T_i}{\sigma}\Big)
+   + \frac12 \sum_c \Big(\frac{z_c - m_c}{r_c}\Big)^2
 
-with the robust ``rho`` of :mod:`dse.lab.fits.fit`. All rows of all stacks are fitted together, on the designs chosen
-for them, with derivatives of ``evaluate``.
+with the robust ``rho`` of :mod:`dse.lab.fits.fit`. A release is a step from the one before, by its prior a faster one.
+All rows are fitted together, on the designs chosen for them, with finite differences of ``evaluate``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from dse.designs import replace
+from dse.designs import catalog, leaf
 from dse.errors import InputError
 from dse.io import counted
-from dse.lab.fits import experts, residuals
-from dse.lab.fits.fit import MAX_SPREAD_RATIO, FitProblem, folds, posterior
+from dse.lab.fits import residuals
+from dse.lab.fits.fit import MAX_SPREAD_RATIO, FitProblem, cross_validation_errors, folds, posterior
 from dse.lab.fits.step_priors import (
-    FAMILY_SPREADS,
-    LINEAGE_SPREADS,
+    ALL_NAMES,
+    CHIP_NAMES,
+    EXPERT_NAMES,
     NAMES,
-    NOT_FITTED,
     PARAMETERS,
+    SPREADS,
+    chip_groups,
     fitted_as,
-    lineage_of,
-    prior_of,
+    groups_of,
     published,
-    stack_parameters,
 )
 from dse.lab.fits.step_rows import StepModel, StepRows, rows_of
 from dse.measured import Lookup, predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
-from dse.types import Software
 
 #: Relative size of an error against which priors are weighted, and above which the loss is linear.
-NOISE, DELTA = 0.02, 0.05
+NOISE, DELTA = 0.03, 0.06
+
+#: Prior mean of the step of a release, in its prior spreads: newer ones are not slower.
+_NEWER = -0.5
+
+_HOST = "software.experts.expert_host_time"
+
+
+class Column(NamedTuple):
+    """One number of the fit: its group, and the parameters that it changes."""
+
+    kind: str  #: of the group: "" for shared, or a key of ``SPREADS``
+    label: str
+    names: tuple[str, ...]
+    prior: float  #: standard deviation in prior spreads
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """Kind and label of the group."""
+        return self.kind, self.label
 
 
 @dataclasses.dataclass(frozen=True)
 class StackSolution:
     """Fitted values in prior spreads, with their posterior."""
 
-    columns: list[tuple[str, str]]  #: (stack, lineage, family, or "" for shared; name)
+    columns: list[Column]
     z: np.ndarray
     spread: np.ndarray  #: posterior over prior standard deviation of each ``z``
     conditional_spread: np.ndarray  #: with all other values fixed; smaller, since values can compensate each other
     errors: np.ndarray  #: log(predicted / measured) of every row
-    families: dict[str, str]  #: stack → family of its chips
+    jacobian: np.ndarray  #: of the errors by ``z`` [row, column]
 
-    def z_of(self, stack: str, name: str) -> float:
-        """Return ``z`` of a stack's parameter: the sum of published, shared, chips', lineage's and own values."""
-        parts = {(group, name) for group in ("", self.families.get(stack, ""), lineage_of(stack), fitted_as(stack))}
-        shifts = (z for column, z in zip(self.columns, self.z, strict=True) if column in parts)
-        return float(published(stack)[NAMES.index(name)] + sum(shifts))
+    def z_of(self, name: str, groups: Sequence[tuple[str, str]]) -> float:
+        """Return ``z`` of a parameter: the sum over its columns of some groups (kind, label)."""
+        return sum(float(z) for c, z in zip(self.columns, self.z, strict=True) if c.group in groups and name in c.names)
 
     def value(self, stack: str, name: str) -> float:
-        """Return the parameter of a stack in SI units, from shared values for one without rows."""
-        return float(PARAMETERS[NAMES.index(name)].value(self.z_of(stack, name)))
+        """Return a parameter of a stack in SI units, from its code base or shared values for one without rows."""
+        return self._value(name, self._stack_z(stack, name))
 
     def values(self, stack: str) -> dict[str, float]:
         """Return name → value in SI units of every parameter of a stack."""
         return {name: self.value(stack, name) for name in NAMES}
+
+    def expert_values(self) -> dict[str, float]:
+        """Return name → value in SI units of the parameters of experts."""
+        return {name: self.value("", name) for name in EXPERT_NAMES}
+
+    def chip_values(self, family: str = "", chip: str = "") -> dict[str, float]:
+        """Return name → share that a chip sustains of the rates of kernels alone, at the power of its family's chip."""
+        groups = chip_groups(family, chip)
+        return {name: self._value(name, self.z_of(name, groups)) for name in CHIP_NAMES}
+
+    def _stack_z(self, stack: str, name: str) -> float:
+        """Return ``z`` of a stack's parameter."""
+        return float(published(stack)[ALL_NAMES.index(name)]) + self.z_of(name, groups_of(stack))
+
+    def _value(self, name: str, z: float) -> float:
+        return float(PARAMETERS[ALL_NAMES.index(name)].value(z))
 
     def spread_of(self, stack: str, name: str, conditional: bool = False) -> float:
         """Return the posterior standard deviation of the logarithm of a stack's value, of the narrowest group with it.
@@ -79,109 +114,131 @@ class StackSolution:
         ``conditional``: with all other values fixed; independent samples of these are closest to the posterior (the
         mean-field approximation; Bishop, *Pattern Recognition and Machine Learning*, section 10.1.2).
         """
-        candidates = [(fitted_as(stack), name), (lineage_of(stack), name), ("", name)]
-        column = next(candidate for candidate in candidates if candidate in self.columns)
-        spread = self.conditional_spread if conditional else self.spread
-        return float(spread[self.columns.index(column)] * prior_of(*column) * self._slope(stack, name))
+        return self._spread(name, groups_of(stack), self._stack_z(stack, name), conditional)
 
-    def _slope(self, stack: str, name: str) -> float:
-        """Return the change of the logarithm of a stack's value per unit of ``z``."""
-        return abs(PARAMETERS[NAMES.index(name)].slope(self.z_of(stack, name)))
+    def chip_spread(self, name: str, family: str = "", chip: str = "", conditional: bool = True) -> float:
+        """Return the posterior standard deviation of the logarithm of a chip's share, of the narrowest group with it."""
+        groups = chip_groups(family, chip)
+        return self._spread(name, groups, self.z_of(name, groups), conditional)
 
-    def deviations(self, rows: StepRows) -> np.ndarray:
-        """Return the standard deviation of log step times over the spread of stacks' values, to first order [row]."""
-        z = np.array([[self.z_of(stack, name) for name in NAMES] for stack in rows.stacks])
-        slopes = StepModel(rows, PARAMETERS, (), ()).slopes(z)
-        units = {
-            stack: [self.spread_of(stack, name, True) / self._slope(stack, name) for name in NAMES]
-            for stack in set(rows.stacks)
-        }
-        return np.sqrt(np.sum((slopes * np.array([units[s] for s in rows.stacks])) ** 2, axis=1))
+    def _spread(self, name: str, groups: Sequence[tuple[str, str]], z: float, conditional: bool) -> float:
+        """Return the standard deviation of the logarithm of a value in the last of ``groups`` that has a column."""
+        spreads = self.conditional_spread if conditional else self.spread
+        own = [i for i, c in enumerate(self.columns) if c.group in groups and name in c.names]
+        index = max(own, key=lambda i: groups.index(self.columns[i].group))
+        slope = abs(PARAMETERS[ALL_NAMES.index(name)].slope(z))
+        return float(spreads[index] * self.columns[index].prior * slope)
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """Standard deviation of log step times over the spread of all values, to first order [row]."""
+        scale = self.conditional_spread * np.array([c.prior for c in self.columns])
+        return np.sqrt(np.sum((self.jacobian * scale) ** 2, axis=1))
 
     def narrowing(self, stack: str, name: str) -> float:
         """Return the ratio of posterior to prior spread of a stack's own deviation, 1 without one."""
-        stack_column = (fitted_as(stack), name)
-        return next((s for c, s in zip(self.columns, self.spread, strict=True) if c == stack_column), 1.0)
+        group = ("stack", fitted_as(stack))
+        own = (s for c, s in zip(self.columns, self.spread, strict=True) if c.group == group and name in c.names)
+        return float(next(own, 1.0))
 
 
-def columns_of(rows: StepRows, stack_names: dict[str, list[str]]) -> list[tuple[str, str]]:
-    """Return the columns of the fit: (stack, lineage, family, or "" for shared; name).
+def columns_of(rows: StepRows) -> list[Column]:
+    """Return the numbers of a fit to rows: shared ones, then those of every group that rows are in.
 
-    Args:
-        rows: measured steps.
-        stack_names: stack → names of its own parameters.
+    A chip has one number for its products in all formats. A value that no row depends on has none.
     """
-    lineages = {lineage_of(fitted_as(stack)) for stack in rows.stacks} - {""}
-    groups: dict[str, Iterable[str]] = {"": NAMES} | dict.fromkeys(sorted(set(rows.families)), FAMILY_SPREADS)
-    groups |= dict.fromkeys(sorted(lineages), LINEAGE_SPREADS) | dict(sorted(stack_names.items()))
-    return [(group, name) for group, names in groups.items() for name in names]
+    groups = sorted(set().union(*rows.groups_by_row))
+    shared = [Column("", "", (name,), 1.0) for name in ALL_NAMES]
+    columns = list(shared)
+    for kind, label in groups:
+        if kind == "chip":
+            names = tuple(SPREADS["chip"])
+            columns.append(Column(kind, label, names, SPREADS["chip"][names[0]]))
+        elif kind and label:
+            columns += [Column(kind, label, (name,), spread) for name, spread in SPREADS[kind].items()]
+    return columns
 
 
-def problem_of(rows: StepRows, columns: Sequence[tuple[str, str]], weights: np.ndarray) -> FitProblem:
-    """Return the fit problem of shared and own values to the rows.
+def model_of(rows: StepRows, columns: Sequence[Column]) -> StepModel:
+    """Return the leaves of the designs of rows as functions of the columns."""
+    members = [np.array([c.group in groups for groups in rows.groups_by_row]) for c in columns]
+    offsets = np.array([published(str(stack)) for stack in rows.stacks])
+    factors = np.ones((len(rows.stacks), len(PARAMETERS)))
+    host = ALL_NAMES.index(_HOST.rpartition(".")[2])
+    for i, c in enumerate(rows.compared):
+        design = c.prediction.chosen
+        if design.software.experts is not None:  # 0 with a capacity factor
+            factors[i, host] = float(leaf(design, _HOST) > 0.0)
+    limits = {chip: catalog.clock_share(str(chip)) for chip in set(rows.chips)}
+    for name in SPREADS["chip"]:
+        factors[:, ALL_NAMES.index(name)] = [limits[chip] for chip in rows.chips]
+    indices = [tuple(ALL_NAMES.index(name) for name in c.names) for c in columns]
+    return StepModel(rows, PARAMETERS, indices, members, offsets, factors)
+
+
+def problem_of(rows: StepRows, columns: Sequence[Column], weights: np.ndarray) -> FitProblem:
+    """Return the fit problem of the columns to the rows.
 
     Args:
         rows: measured steps.
         columns: as :func:`columns_of` returns them.
         weights: of the rows.
     """
-    stacks = np.array([fitted_as(stack) for stack in rows.stacks])
-    lineages = np.array([lineage_of(stack) for stack in stacks])
-    rows_by_column = [
-        (group == "") | (rows.families == group) | (lineages == group) | (stacks == group) for group, _ in columns
-    ]
-    published_shifts = np.array([published(stack) for stack in rows.stacks])
-    model = StepModel(rows, PARAMETERS, [NAMES.index(name) for _, name in columns], rows_by_column, published_shifts)
-    return model.problem(weights, NOISE, DELTA, np.array([prior_of(*column) for column in columns]))
+    prior = np.array([c.prior for c in columns])
+    centre = np.array([_NEWER * c.prior if c.kind == "release" else 0.0 for c in columns])
+    return model_of(rows, columns).problem(weights, NOISE, DELTA, prior, centre)
 
 
-def solve(
-    rows: StepRows, stack_names: dict[str, list[str]], weights: np.ndarray, start: np.ndarray | None = None
-) -> StackSolution:
-    """Fit shared and own values to the rows of positive weight; return them with their posterior.
+def solve(rows: StepRows, weights: np.ndarray, start: np.ndarray | None = None) -> StackSolution:
+    """Fit shared and other values to the rows of positive weight; return them with their posterior.
 
     Args:
         rows: measured steps.
-        stack_names: stack → names of its own parameters.
         weights: of the rows.
         start: first ``z``, by default the priors.
     """
-    columns = columns_of(rows, stack_names)
+    columns = columns_of(rows)
     problem = problem_of(rows, columns, weights)
     minimum = problem.solve(start=start)
-    chips = dict(zip(rows.stacks, rows.families, strict=True))
     spreads, conditional_spreads = posterior(minimum.curvature), np.diag(minimum.curvature) ** -0.5
+    jacobian = problem.slopes(minimum.z, minimum.errors)
     return StackSolution(
-        columns, minimum.z, spreads / problem.prior, conditional_spreads / problem.prior, minimum.errors, chips
+        columns, minimum.z, spreads / problem.prior, conditional_spreads / problem.prior, minimum.errors, jacobian
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """A fit of all stacks, with errors of seen and unseen rows."""
+    """A fit of all stacks and chips, with errors of seen and unseen rows."""
 
     rows: StepRows
-    parameters_by_stack: dict[str, list[str]]
     solution: StackSolution
-    unseen: np.ndarray  #: log errors, each row by a fit without the rows of its configuration
-    foreign: np.ndarray  #: the same by a fit without the rows of its source, by shared values for stacks without rows
-    fold: np.ndarray  #: fold of each row in ``unseen``
-    experts: experts.ExpertCalibration | None = None  #: values of expert layers, where rows have experts
+    rings: dict[str, np.ndarray]  #: what is left out → log errors of rows by fits without their group, NaN for none
+    fold: np.ndarray  #: fold of each row where configurations are left out
 
     @property
     def stacks(self) -> list[str]:
         """Stacks with measured rows, sorted."""
-        return sorted(set(self.rows.stacks))
+        return sorted(set(map(str, self.rows.stacks)))
 
-    def values(self, stack: str, family: str = "") -> dict[str, float]:
-        """Return name → value of all parameters of a stack, without rows those shared by its lineage and ``family``."""
-        families = {stack: family} | self.solution.families
-        return dataclasses.replace(self.solution, families=families).values(stack)
+    @property
+    def unseen(self) -> np.ndarray:
+        """Log errors of rows by fits without their configuration [row]."""
+        return self.rings["configuration"]
+
+    @property
+    def foreign(self) -> np.ndarray:
+        """Log errors of rows by fits without their source [row]."""
+        return self.rings["source"]
 
     @functools.cached_property
     def deviations(self) -> np.ndarray:
-        """Standard deviation of log step times [row]: see :meth:`StackSolution.deviations`."""
-        return self.solution.deviations(self.rows)
+        """Standard deviation of log step times [row]: see :attr:`StackSolution.deviations`."""
+        return self.solution.deviations
+
+    def values(self, stack: str) -> dict[str, float]:
+        """Return name → value of all parameters of a stack, of one without rows those of its code base, else shared."""
+        return self.solution.values(stack)
 
     def residual(self, stack: str, row_mask: np.ndarray | None = None) -> float:
         """Return the residual (deviation of the logarithm) of a stack by its unseen rows in a mask, by default all."""
@@ -211,46 +268,100 @@ class Calibration:
 
     def informed_parameters(self, stack: str) -> list[str]:
         """Return the names of the stack's own parameters whose posterior spread is well below their prior."""
-        return [
-            name
-            for name in self.parameters_by_stack.get(fitted_as(stack), [])
-            if self.solution.narrowing(stack, name) < MAX_SPREAD_RATIO
-        ]
+        return [name for name in SPREADS["stack"] if self.solution.narrowing(stack, name) < MAX_SPREAD_RATIO]
+
+    def point_errors(self, ring: str, mask: np.ndarray | None = None) -> np.ndarray:
+        """Return the relative error of every point of a ring [point], the mean over its repeated measurements.
+
+        Args:
+            ring: of ``rings``, or "fit" for the fit itself.
+            mask: rows that count, by default all.
+        """
+        errors = self.solution.errors if ring == "fit" else self.rings[ring]
+        counts = np.isfinite(errors) if mask is None else np.isfinite(errors) & mask
+        by_point: dict[Hashable, list[float]] = {}
+        for i in np.flatnonzero(counts):
+            by_point.setdefault((self.rows.points[i], self.rows.sources[i]), []).append(float(np.expm1(errors[i])))
+        return np.array([np.mean(group) for group in by_point.values()])
 
 
-def calibrate(
-    paths: Sequence[str | Path], k: int = 5, rounds: int = 2, progress: Callable[[str], None] = print
-) -> Calibration:
-    """Fit every stack to the timed rows of the tables, and return the fit with errors of unseen rows.
+def release_of(source: str) -> str:
+    """Return the release of a code base that measured a source, by year and month, "" for a source without one.
 
-    Completed values of rows depend on the fit (a fastest micro-batch, for example), so designs are chosen again with
-    the result, ``rounds`` times in total. Then follow ``k`` folds by configuration, and one fit without each source.
+    >>> release_of("Megatron-Bridge_26.04.01"), release_of("PaLM")
+    ('Megatron-Bridge_26.04', '')
+    """
+    found = re.match(r"(Megatron-Bridge|NeMo|MLPerf_training)_v?(\d+\.\d+)", source)
+    return f"{found[1]}_{found[2]}" if found else ""
+
+
+def ring_labels(rows: StepRows, k: int) -> dict[str, list[str]]:
+    """Return what is left out → the group of each row [row], "" for a row without one: strangers first, folds last.
+
+    Args:
+        rows: measured steps.
+        k: count of folds by configuration.
+    """
+    models = [c.prediction.case.row.get("model") for c in rows.compared]
+    labels: dict[str, list[str]] = {
+        "release": [release_of(source) for source in rows.sources],
+        "chip": list(map(str, rows.chips)),
+        "model": models,
+        "source": list(map(str, rows.sources)),
+    }
+    # A group that is all rows leaves nothing to fit.
+    ringed = {ring: [label if n < len(group) else "" for label, n in _sized(group)] for ring, group in labels.items()}
+    return ringed | {"configuration": [f"fold {fold}" for fold in folds(rows.groups, k)]}
+
+
+def _sized(labels: Sequence[str]) -> list[tuple[str, int]]:
+    """Return (label, count of rows with it) of each row."""
+    counts = Counter(labels)
+    return [(label, counts[label]) for label in labels]
+
+
+def left_out_errors(problem: FitProblem, solution: StackSolution, labels: Sequence[str]) -> np.ndarray:
+    """Return log errors of every row by a fit without its group [row], NaN for rows of no group.
+
+    Values move along the slopes at the whole fit; their errors are those of the model.
+
+    Args:
+        problem: of all rows.
+        solution: the whole fit.
+        labels: group of each row, "" for none.
+    """
+    near = dataclasses.replace(
+        problem,
+        residuals=lambda z: solution.errors + solution.jacobian @ (z - solution.z),
+        slopes=lambda z, errors: solution.jacobian,
+    )
+
+    def errors_without(part: np.ndarray) -> np.ndarray:
+        return problem.residuals(near.solve(~part, solution.z).z)
+
+    return cross_validation_errors(labels, errors_without)
+
+
+def calibrate(paths: Sequence[str | Path], k: int = 5, progress: Callable[[str], None] = print) -> Calibration:
+    """Fit stacks and chips to the timed rows of the tables, and return the fit with errors of unseen rows.
+
+    Values that rows leave open are chosen by the catalogue; with the result in it a second fit chooses again.
 
     Args:
         paths: tables of measured steps.
         k: count of folds.
-        rounds: count of fits, each with designs chosen by the one before.
         progress: called with lines on the progress.
     """
     cases = [case for path in paths for case in read_cases(path)]
     lookup = Lookup()
-    start = None
-    for number in range(rounds):
-        rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families)
-        check_enough(rows, k)
-        stack_names = {
-            stack: stack_parameters(lookup.software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))
-        }
-        solution = solve(rows, stack_names, rows.weights, start)
-        start = solution.z
-        progress(
-            f"round {number + 1}: {counted(len(rows.measured), 'row')}, mean error {mean_error(solution.errors):.2%}"
-        )
-        lookup = fitted_lookup(lookup, solution)
-    fold_of_row = folds(rows.groups, k)
+    rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families)
+    check_enough(rows, k)
+    solution = solve(rows, rows.weights)
+    about = f"{counted(len(rows.measured), 'row')}, {counted(len(solution.columns), 'number')}"
+    progress(f"{about}, mean error {mean_error(solution.errors):.2%}")
     problem = problem_of(rows, solution.columns, rows.weights)
-    unseen, foreign = (problem.cross_validate(list(labels), solution.z) for labels in (fold_of_row, rows.sources))
-    return Calibration(rows, stack_names, solution, unseen, foreign, fold_of_row, experts.calibrate(cases, lookup, k))
+    rings = {ring: left_out_errors(problem, solution, labels) for ring, labels in ring_labels(rows, k).items()}
+    return Calibration(rows, solution, rings, folds(rows.groups, k))
 
 
 def check_enough(rows: StepRows, k: int) -> None:
@@ -266,15 +377,6 @@ def check_enough(rows: StepRows, k: int) -> None:
             "several configurations: models, mappings or numbers of devices",
             "add rows; dse validate lists skipped rows",
         )
-
-
-def fitted_lookup(lookup: Lookup, solution: StackSolution) -> Lookup:
-    """Return a look-up whose stacks have the fitted values, but for those that are not fitted."""
-
-    def fitted(stack: str) -> Software:
-        return replace(lookup.software(stack), {} if stack in NOT_FITTED else solution.values(stack))
-
-    return Lookup(software=fitted)
 
 
 def mean_error(errors: np.ndarray) -> float:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose, just_below_reciprocal, min_prefer_first, quotient
+from dse.model.choice import choose, just_below_reciprocal, min_prefer_first, quotient, times
 from dse.model.formats import operand_bytes, trait
 from dse.model.machine.die_links import DieLinks, die_links
 from dse.model.recipes import RECIPES, Block
@@ -189,6 +189,18 @@ def rates_of(
     )
 
 
+def sustained_shares(kernels: Kernels, precision: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+    """Return the shares of the rates of isolated kernels that training sustains: of products, 16-bit ones, attention.
+
+    Args:
+        kernels: of the device.
+        precision: recipe.
+    """
+    width, sixteen = operand_bytes(precision), kernels.sustained_16
+    narrow = jnp.where(width < 0.75, kernels.sustained_4, kernels.sustained_8)
+    return jnp.where(width < 1.5, narrow, sixteen), sixteen, kernels.sustained_attention
+
+
 def step_rates(design: Design) -> Rates:
     """Return the rates of a device for the operators of a training step of ``design``.
 
@@ -232,16 +244,17 @@ def _units(
         if software is None
         else (software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown * attention_slowdown)
     )
+    sustained, sustained_16, sustained_attention = sustained_shares(kernels, precision) if trains else (1.0, 1.0, 1.0)
     product, product_16, attention, elements = map(
         reciprocal,
         (
-            peak * kernels.matrix_efficiency,
-            sixteen * kernels.matrix_efficiency,
-            sixteen * kernels.flash_efficiency,
+            times(sustained, peak * kernels.matrix_efficiency),
+            times(sustained_16, sixteen * kernels.matrix_efficiency),
+            times(sustained_attention, sixteen * kernels.flash_efficiency),
             accelerator.vector_rate * kernels.vector_efficiency,
         ),
     )
-    training, attention_kernels = Unit(attention, flash * matrix, flash * floor, on_matrix), kernels.attention
+    training, attention_kernels = Unit(attention, flash, flash * floor, on_matrix), kernels.attention
     prompts = (
         training
         if attention_kernels is None
