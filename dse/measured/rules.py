@@ -1,4 +1,7 @@
-"""Rules on measured rows in ``rules.toml``: unused and corrected rows, and values that sources state for all rows."""
+"""Rules on measured rows: unused and corrected rows, and values that sources state for all rows.
+
+They are in ``rules.toml``, those by recipes of NVIDIA's releases in ``recipes.toml``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any, NamedTuple
 from dse.io import toml
 from dse.measured.table import Row, Skip
 
-FILE = Path(__file__).with_name("rules.toml")
+FILES = tuple(Path(__file__).with_name(name) for name in ("rules.toml", "recipes.toml"))
 
 
 class RowRule(NamedTuple):
@@ -32,12 +35,12 @@ class RowRule(NamedTuple):
 
 @functools.cache
 def rules(kind: str) -> tuple[RowRule, ...]:
-    """Return the rules of a kind, in the order of the file.
+    """Return the rules of a kind, in the order of the files.
 
     Args:
         kind: ``unused``, ``corrected``, ``stated``, ``mean`` or ``convention``.
     """
-    return tuple(_rule(**fields) for fields in toml.table(FILE)[kind])
+    return tuple(_rule(**fields) for file in FILES for fields in toml.table(file).get(kind, ()))
 
 
 def _rule(where: Mapping[str, str], **fields: Any) -> RowRule:
