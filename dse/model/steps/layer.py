@@ -31,8 +31,8 @@ EAGER_LAUNCHES = 0.2
 #: queries and of keys and values, rescaled sum with its log-sum-exp, send (Transformer Engine, from memory).
 RING_LAUNCHES = 6.0
 
-#: Host time to launch the CUDA graph of one pass of a layer, s, an estimate: copies of its inputs into static buffers
-#: and the call of the graph, a few kernel launches of 5 to 10 us each from Python (make_graphed_callables of PyTorch).
+#: Host time to launch the CUDA graph of one pass of a layer, s, an estimate: 3.5 to 8 us for the graph (manual of
+#: CUDA.jl, usage/graphs), and from Python one or two copies of inputs into its buffers (make_graphed_callables).
 GRAPH_LAUNCH = 2e-5
 
 
@@ -150,7 +150,7 @@ def _run_layer(
         swaps, (forward_pass, backward_pass), (passes.memory_forward, passes.memory_backward), trained
     )
     # The last backward may also hide transfers in the wait for the host.
-    launches = host_passes(design, layout) * launched(design, design.software.host_time)
+    launches = host_passes(design, layout) * graph_launch_time(design, design.software.host_time)
     last_pass = backward_pass + jnp.maximum(launches - forward_pass - backward_pass, 0.0)
     update = exposed_update(swaps, last_pass, passes.memory_backward)
     exchanges, offload = (dense.total, experts.total, context.total), exposed_forward + exposed_backward
@@ -226,7 +226,7 @@ def end_launch_time(design: Design, layout: Layout) -> Scalar:
     return launches if graph is None else jnp.where(graph < float(Graph.iteration), launches, 0.0)
 
 
-def launched(design: Design, kernels: Scalar, outside: Scalar = 0.0) -> Scalar:
+def graph_launch_time(design: Design, kernels: Scalar, outside: Scalar = 0.0) -> Scalar:
     """Return the host time to launch one pass of a layer under the CUDA graphs of a mapping, s.
 
     Args:
@@ -259,4 +259,4 @@ def _pass_launch_time(design: Design, layout: Layout) -> Scalar:
         host = max_prefer_first(host, unfused_cost(design, software.experts.expert_host_time))
         experts = host - software.host_time
     eager = 1.0 + EAGER_LAUNCHES * layout.eager
-    return launched(design, host * eager, times(experts, eager))
+    return graph_launch_time(design, host * eager, times(experts, eager))

@@ -9,7 +9,7 @@ from dse.tools import TOOLS, read_files
 from dse.tools.layouts import chunk_count, layer_kinds
 from dse.tools.rows import defaults_of, table
 from dse.tools.rule_names import option_names
-from dse.types import AllToAll, Attention, ContextExchange, Precision, Recompute, Schedule
+from dse.types import AllToAll, Attention, ContextExchange, Graph, Precision, Recompute, Schedule
 
 FAMILY = ("megatron-lm", "megatron-bridge", "nemo", "nemo-run", "nemo-rl", "primus", "megatron-deepspeed")
 
@@ -75,9 +75,14 @@ MEGATRON = {
     "--attention-backend unfused": {"attention": Attention.unfused},
     "--transformer-impl local --use-flash-attn": {"attention": Attention.flash},
     "--use-tp-pp-dp-mapping": {"placement": 1},
-    "--enable-cuda-graph": {"host_time": 0},  # of whole layers by default
-    "--external-cuda-graph --cuda-graph-scope attn": {"host_time": None},
-    f"{MIXTURE} --cuda-graph-impl local --cuda-graph-scope full_iteration": {"host_time": 0, "expert_host_time": 0},
+    "--enable-cuda-graph": {"graph": Graph.layer, "host_time": None},  # of whole layers by default
+    "--external-cuda-graph --cuda-graph-scope attn": {"graph": Graph.layer},
+    "--cuda-graph-impl transformer_engine --cuda-graph-modules attn moe_router moe_preprocess": {"graph": Graph.layer},
+    "--cuda-graph-impl none --cuda-graph-scope full": {"graph": None},  # as without a word
+    "--cuda-graph-impl full_iteration": {"graph": Graph.iteration},
+    "--cuda-graph-impl local --cuda-graph-scope full_iteration_inference": {"graph": None},
+    "--enable-cuda-graph --cuda-graph-scope full_iteration": {"graph": Graph.iteration},
+    f"{MIXTURE} --cuda-graph-impl local --cuda-graph-scope full_iteration": {"graph": Graph.iteration},
 }  # fmt: skip
 
 #: Options of Megatron-LM → the shape that they are.
