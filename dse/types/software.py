@@ -293,4 +293,4 @@ class Mapping:
     schedule: Scalar | None = choice(
         "pipeline schedule; absent: 1F1B, interleaved with virtual stages", Schedule, default=None
     )
-    graph: Scalar | None = choice("CUDA graphs in training; absent: none", Graph, default=None)
+    graph: Scalar | None = choice("CUDA graphs in training; absent: none", Graph, default=None, absent=0.0)
