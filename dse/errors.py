@@ -23,6 +23,7 @@ THEIRS = {
     "cp": "context_parallel context_parallelism context_parallel_size context_parallel_degree cp_size cp_degree",
     "virtual_stages": "vpp vp vpp_size interleave virtual_pipeline_model_parallel_size virtual_pipeline_parallel_size",
     "schedule": "pipeline_schedule pipeline_parallel_schedule",
+    "graph": "cuda_graph cuda_graphs cuda_graph_impl enable_cuda_graph cudagraph",
     "dp_replicate": "hsdp data_parallel_replicate_degree num_distributed_optimizer_instances",
     "zero_stage": "zero zero_optimization fsdp distributed_optimizer use_distributed_optimizer",
     "sequence_parallel": "sp",

@@ -108,7 +108,9 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
             cells, _round_batch(cells, adjust_mixture(cells, _workload(cells, lookup, software)), n_devices)
         )
         entry = lookup.entry("software", stack)
-        stack_options = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills", "splits_hidden")}
+        stack_options = {
+            name: float(entry.value(name, 0.0)) for name in ("selective", "spills", "splits_hidden", "graph")
+        }
         if workload.experts is not None:
             software = dataclasses.replace(software, experts=_expert_kernels(cells, lookup, stack))
             stack_options |= lookup.expert_options(stack)

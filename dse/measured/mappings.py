@@ -17,6 +17,7 @@ from dse.model.schedules import CHUNKS
 from dse.types import (
     AllToAll,
     ExpertMapping,
+    Graph,
     Infeasible,
     Mapping,
     Precision,
@@ -81,6 +82,7 @@ def mappings(
         fixed_options["experts"] = expert_mapping(cells, default)
     fixed_options |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_optimizer")}
     fixed_options["schedule"] = schedule_code(cells)
+    fixed_options["graph"] = graph_code(cells, default)
     if cells.flag("host_update"):
         fixed_options["tiers"] = DEEPSPEED_UPDATE
     policies = offload_policies(cells, recompute_policies(cells, default), default)
@@ -131,6 +133,16 @@ def schedule_code(cells: Cells) -> float | None:
     if text and text.replace("_", "-") not in code_by_name:
         raise Skip("schedule unknown", f"{text}; {', '.join(code_by_name)}")
     return code_by_name.get(text.replace("_", "-")) or None
+
+
+def graph_code(cells: Cells, default: StackDefault) -> float | None:
+    """Return the code of a row's CUDA graphs, that of its stack where open, None for none; Skip for an unknown one."""
+    text = cells.text("cuda_graph").lower()
+    if not text:
+        return default("graph") or None
+    if text not in Graph.__members__:
+        raise Skip("CUDA graphs unknown", f"{text}; {', '.join(Graph.__members__)}")
+    return float(Graph[text]) or None
 
 
 def expert_mapping(cells: Cells, default: StackDefault) -> ExpertMapping:

@@ -22,10 +22,10 @@ def required_capabilities(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """
     recompute = mapping["recompute"]
     offloaded = mapping["offload_weights"] + mapping["offload_activations"] + mapping["offload_optimizer"]
-    schedule = {} if mapping.get("schedule") is None else {"schedule": mapping["schedule"]}
+    optional = {name: mapping[name] for name in ("schedule", "graph") if mapping.get(name) is not None}
     return (
         {name: mapping[name] for name in LIMITED}
-        | schedule
+        | optional
         | {
             # 1 at code 1, between 1 and 2 at code 3, 0 at codes 0 and 2, more than any stack has at those of experts.
             "selective_recompute": recompute * (2.0 - recompute) * (1.0 - 0.75 * (recompute - 1.0)),

@@ -6,6 +6,7 @@ Switches may be "false", as defaults and recipes state them. Defaults and their 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from dse.tools.megatron_memory import MEMORY_RULES, recompute_remark
@@ -18,13 +19,14 @@ from dse.tools.options import (
     Lookup,
     Pairs,
     degrees,
+    is_dense,
     is_on,
     number,
     option_number,
     unwritten,
 )
 from dse.tools.rows import read_tool
-from dse.types import ContextExchange, SequenceParallel
+from dse.types import ContextExchange, Graph, Recompute, SequenceParallel
 
 _TENSOR, _STAGES, _CONTEXT = (f"--{name}-parallel-size" for name in ("tensor-model", "pipeline-model", "context"))
 _Options = Mapping[str, str]
@@ -127,19 +129,50 @@ def _read_expert_tp(options: _Options) -> dict[str, float]:
     return {} if ranks is None else {"mapping.experts.etp": ranks}
 
 
-_HOST_TIMES = ("software.host_time", "software.experts.expert_host_time")
-_WHOLE_SCOPES = {"", "full", "full_iteration"}
+# --- CUDA graphs ------------------------------------------------------------------------------------------
+
+#: Path of the rule of CUDA graphs.
+GRAPH = "mapping.graph"
+_KIND, _SCOPE, _SWITCHES = "--cuda-graph-impl", "--cuda-graph-scope", ("--enable-cuda-graph", "--external-cuda-graph")
+#: Modules of a captured layer: all of a dense one, of a mixture's without the experts, whose rows are not known before.
+_DENSE_MODULES, _MIXTURE_MODULES = "attn mlp", "attn moe_router moe_preprocess"
+
+
+def graph_pairs(leaf: Lookup) -> Pairs | None:
+    """Return CUDA graphs as options; None for those of layers under full recompute, which Megatron-LM refuses."""
+    code, is_mixture = leaf(GRAPH) or 0.0, leaf("workload.experts.n_experts") is not None
+    if code == Graph.iteration:
+        return [(_KIND, "local"), (_SCOPE, "full_iteration"), ("--no-check-for-nan-in-loss-and-grad", "")]
+    if code == Graph.none:
+        return []
+    modules = _MIXTURE_MODULES if is_mixture else _DENSE_MODULES
+    is_recomputed = leaf("mapping.recompute") == Recompute.full
+    return None if is_recomputed else [(_KIND, "transformer_engine"), (_SCOPE, modules)]
+
+
+def _graph_modules(options: _Options) -> set[str]:
+    """Return the modules of a layer that graphs hold, or the words for all of it, empty where nothing is said."""
+    return set(re.findall(r"\w+", options.get(_SCOPE, "").rpartition("CudaGraphScope.")[2].lower()))
 
 
 def _read_graphs(options: _Options) -> dict[str, float]:
-    """Return path → 0 for the time of launches where graphs hold whole layers or steps, empty for parts of layers."""
-    scope_text, kind = (options.get(f"--cuda-graph-{name}", "") for name in ("scope", "impl"))
-    has_graphs = is_on(options, "--cuda-graph-impl", "--enable-cuda-graph", "--external-cuda-graph")
-    scopes = set(scope_text.strip("[]").replace(",", " ").split()) or {""}
-    has_experts = is_on(options, "--num-experts", N_EXPERTS)
-    if not has_graphs or not (scopes <= _WHOLE_SCOPES or kind == "full_iteration"):
-        return {}
-    return dict.fromkeys(_HOST_TIMES if has_experts else _HOST_TIMES[:1], 0.0)
+    """Return path → CUDA graphs; those of parts of a layer count as of layers, those of inference say nothing."""
+    modules, kind = _graph_modules(options), options.get(_KIND, "").lower()
+    switches = _SWITCHES if not kind else ()  # of older versions
+    if not is_on(options, _KIND, *switches):
+        return {GRAPH: float(Graph.none)} if any(name in options for name in (_KIND, *_SWITCHES)) else {}
+    if kind == "full_iteration" or "full_iteration" in modules:
+        return {GRAPH: float(Graph.iteration)}
+    return {} if modules == {"full_iteration_inference"} else {GRAPH: float(Graph.layer)}
+
+
+def _graph_remark(options: _Options) -> str:
+    """Return the remark on graphs of parts of a layer, which count as those of layers, "" for none."""
+    modules, whole = _graph_modules(options), _DENSE_MODULES if is_dense(options) else _MIXTURE_MODULES
+    is_part = modules and "full" not in modules and not modules >= set(whole.split()[:2])
+    if _read_graphs(options).get(GRAPH) != Graph.layer or not is_part:
+        return ""
+    return f"{_SCOPE} {' '.join(sorted(modules))} counts as graph=layer"
 
 
 # --- the tool ---------------------------------------------------------------------------------------------
@@ -171,9 +204,9 @@ MEGATRON_LM = read_tool(
         ),
         "context_exchange": CompositeOption(_EXCHANGE_PATHS, _context_exchange, _read_context_exchange),
         "expert_tp": CompositeOption(("mapping.experts.etp",), _expert_tp, _read_expert_tp),
-        "graphs": CompositeOption(_HOST_TIMES, unwritten, _read_graphs),
+        "graphs": CompositeOption((GRAPH,), graph_pairs, _read_graphs),
         "uneven_stages": CompositeOption(("software.uneven_layers",), unwritten, read_uneven_stages),
         "virtual_stages": CompositeOption(("mapping.virtual_stages",), virtual_stage_pairs, read_virtual_stages),
     },
-    remarks=(_shape_remark, recompute_remark, stage_remark),
+    remarks=(_shape_remark, recompute_remark, stage_remark, _graph_remark),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dse.tools.megatron import GRAPH, graph_pairs
 from dse.tools.megatron_memory import (
     SHARD_OPTIONS,
     SHARD_PATHS,
@@ -30,7 +31,7 @@ from dse.tools.options import (
 )
 from dse.tools.recipe_names import MegatronOptions, as_value, read_by_names, recipe_tool, renamed_rule, rule_of
 from dse.tools.rows import table
-from dse.types import ContextExchange, Precision
+from dse.types import ContextExchange, Graph, Precision
 
 _Options = Mapping[str, str]
 
@@ -113,9 +114,24 @@ def _read_bridge_batch(options: _Options) -> dict[str, float]:
     return {"workload.global_batch": float(int(batch / recipe_devices * devices))}
 
 
+#: Checks of a step that no graph of it can hold.
+_NO_CHECKS = (("rerun_state_machine.check_for_nan_in_loss", "false"), ("ddp.check_for_nan_in_grad", "false"))
+
+
+def _bridge_graphs(leaf: Lookup) -> Pairs | None:
+    """Return CUDA graphs as options, also those that are off, which recipes turn on."""
+    pairs = graph_pairs(leaf)
+    if pairs is None:
+        return None
+    fields = [("model." + name[2:].replace("-", "_"), as_value(value)) for name, value in pairs if value]
+    checks = _NO_CHECKS if leaf(GRAPH) == Graph.iteration else ()
+    return [*(fields or [("model.cuda_graph_impl", "none")]), *checks]
+
+
 MEGATRON_BRIDGE = recipe_tool(
     "megatron-bridge",
     {
+        "graphs": CompositeOption((GRAPH,), _bridge_graphs, read_by_names("megatron-bridge", GRAPH)),
         "batch": CompositeOption(
             ("workload.global_batch",),
             renamed_rule("megatron-bridge", rule_of("workload.global_batch")).write,
@@ -211,9 +227,23 @@ def _read_rl_precision(options: _Options) -> dict[str, float]:
     return _format(f"fp8 {recipe}" if is_on(options, f"{prefix}enabled") else name)
 
 
+def _run_graphs(leaf: Lookup) -> Pairs | None:
+    """Return CUDA graphs as options of NeMo 2, of whose mixtures graphs hold the attention."""
+    pairs = graph_pairs(leaf)
+    if not pairs:
+        return pairs
+    is_mixture, scope = leaf("workload.experts.n_experts") is not None, []
+    if leaf(GRAPH) == Graph.iteration or is_mixture:
+        scope = [("model.config.cuda_graph_scope", "full_iteration" if leaf(GRAPH) == Graph.iteration else "attn")]
+    switch = "external" if is_mixture and leaf(GRAPH) == Graph.layer else "enable"
+    tracker = ("trainer.strategy.use_te_rng_tracker", "true")
+    return [(f"model.config.{switch}_cuda_graph", "true"), *scope, tracker]
+
+
 NEMO_RUN = recipe_tool(
     "nemo-run",
     {
+        "graphs": CompositeOption((GRAPH,), _run_graphs, read_by_names("nemo-run", GRAPH)),
         "shards": renamed_rule("nemo-run", _SHARD_RULE),
         "precision": CompositeOption(
             ("mapping.precision",), _run_precision, read_by_names("nemo-run", "mapping.precision")

@@ -137,6 +137,14 @@ class Load(IntEnum):
     rate = 4  # at a rate, whatever is in flight
 
 
+class Graph(IntEnum):
+    """CUDA graphs of a training step: what the host launches at once (Megatron-Core, ``--cuda-graph-impl``)."""
+
+    none = 0  # every kernel for itself
+    layer = 1  # a pass of a layer; in mixtures of experts without the experts, unless one kernel runs all of them
+    iteration = 2  # all forwards and backwards of a step, without the optimiser
+
+
 class Packaging(IntEnum):
     """Packaging of the dies of an accelerator (parameters: :class:`dse.types.Assembly`)."""
 

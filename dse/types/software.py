@@ -7,6 +7,7 @@ from dse.types.choices import (
     Attention,
     Collective,
     ContextExchange,
+    Graph,
     Placement,
     Precision,
     Recompute,
@@ -57,6 +58,11 @@ class Capabilities:
     offload: Scalar = yes_or_no("offload to the host: 1 yes", default=1.0)
     schedule: Scalar = number(
         "last pipeline schedule: 1 GPipe, 3 ZB-V, 5 all", default=5.0, bounds=Bounds(high=5.0, is_integer=True)
+    )
+    graph: Scalar = number(
+        "last kind of CUDA graphs: 0 none, 1 layers, 2 iterations",
+        default=2.0,
+        bounds=Bounds(high=2.0, is_integer=True),
     )
 
 
@@ -287,3 +293,4 @@ class Mapping:
     schedule: Scalar | None = choice(
         "pipeline schedule; absent: 1F1B, interleaved with virtual stages", Schedule, default=None
     )
+    graph: Scalar | None = choice("CUDA graphs in training; absent: none", Graph, default=None, absent=0.0)

@@ -19,6 +19,8 @@ def mapping_defaults(
 ) -> Values:
     """Return option → default of a stack for open options of a mapping, 0 where its file states none.
 
+    Options that a mapping may lack, such as CUDA graphs, are left out unless the file states them.
+
     Args:
         name: of the stack, in the catalogue.
         where: place of the name, for errors.
@@ -32,7 +34,9 @@ def mapping_defaults(
     [0.0, 1.0]
     """
     stack_entry = entry("software", name, where, folder)
-    values = {option: float(stack_entry.value(option, 0.0)) for option in LEFT_OPEN}
+    options = leaves(types.Mapping)
+    stated = {option: stack_entry.value(option, options[option].get("default", 0.0)) for option in LEFT_OPEN}
+    values = {option: float(value) for option, value in stated.items() if value is not None}
     first_stage, stage = (
         stack_entry.value("overlap_dp_from_stage"),
         values["zero_stage"] if zero_stage is None else zero_stage,

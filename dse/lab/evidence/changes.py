@@ -162,7 +162,7 @@ _SETTINGS = (
     "workload.seq_len", "workload.global_batch", "mapping.precision", "mapping.tp", "mapping.cp", "mapping.pp",
     "mapping.dp", "mapping.experts.ep", "mapping.experts.etp", "mapping.micro_batch", "mapping.virtual_stages",
     "mapping.recompute", "mapping.zero_stage", "mapping.sequence_parallel", "mapping.overlap_dp", "mapping.overlap_tp",
-    "mapping.schedule", "mapping.dp_replicate",
+    "mapping.schedule", "mapping.dp_replicate", "mapping.graph",
 )  # fmt: skip
 _ONE_BY_DEFAULT = frozenset(
     f"mapping.{name}" for name in ("cp", "pp", "experts.ep", "experts.etp", "virtual_stages", "dp_replicate")

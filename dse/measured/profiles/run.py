@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 from dse.designs import catalog
 from dse.errors import InputError
 from dse.io import inputs, toml
-from dse.types import AllToAll, Precision, Recompute, Schedule, choice_name
+from dse.types import AllToAll, Graph, Precision, Recompute, Schedule, choice_name
 
 #: Steps at the start that are left out: compilation, first allocations, links that are set up.
 WARM_UP = 2
@@ -155,6 +155,7 @@ _CHOICES = {
     "mapping.precision": Precision,
     "mapping.recompute": Recompute,
     "mapping.schedule": Schedule,
+    "mapping.graph": Graph,
     "mapping.experts.all_to_all": AllToAll,
 }
 

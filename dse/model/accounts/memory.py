@@ -28,6 +28,10 @@ from dse.model.work.state import stored_bytes
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Group, Scalar
 
+#: Buffers of CUDA graphs over stored activations: temporary tensors of a forward stay allocated (NVIDIA/NeMo,
+#: docs/source/features/optimizations/cudagraphs.md: about a fifth, 10 to 20 GB in all).
+GRAPH_BUFFERS = 0.2
+
 
 class Memory(NamedTuple):
     """Peak bytes of one device by part, which add up to ``total``."""
@@ -190,7 +194,11 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
                 memory.activations + stage.deferred_layers * brought_back,
             )
         )
-    return with_experts(memory, design, layout, work, stage)
+    memory = with_experts(memory, design, layout, work, stage)
+    if m.graph is None:
+        return memory
+    graph_buffers = jnp.where(m.graph > 0.0, GRAPH_BUFFERS, 0.0) * memory.activations
+    return memory._replace(buffers=memory.buffers + graph_buffers)
 
 
 def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingWork, stage: MemoryStage) -> Memory:

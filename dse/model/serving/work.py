@@ -124,7 +124,7 @@ _FORWARD_PASS: dict[str, Any] = {
     **dict.fromkeys(("cp", "micro_batch", "virtual_stages", "dp_replicate"), 1.0),
     **dict.fromkeys(("recompute", "zero_stage", "sequence_parallel"), 0.0),
     **dict.fromkeys(("offload_weights", "offload_activations", "offload_optimizer"), 0.0),
-    **dict.fromkeys(("sharding", "tiers", "context", "schedule")),
+    **dict.fromkeys(("sharding", "tiers", "context", "schedule", "graph")),
 }
 
 

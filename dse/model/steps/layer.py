@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.model.choice import max_prefer_first, nothing, plus, times
+from dse.model.choice import choose, max_prefer_first, nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine.messages import TimedMessage, send_all
 from dse.model.machine.passes import run_passes, with_small_kernels
@@ -22,7 +22,7 @@ from dse.model.parallel.layer import (
 from dse.model.parallel.swaps import exposed_passes, exposed_update, layer_swaps
 from dse.model.work.experts import unfused_cost
 from dse.model.work.training import TrainingWork
-from dse.types import Design, Dimension, Recompute, Scalar, Scope
+from dse.types import Design, Dimension, Graph, Recompute, Scalar, Scope
 
 #: Further launches of an unfused softmax, over the about twenty-five of a layer: cast, scale, mask, softmax, cast.
 EAGER_LAUNCHES = 0.2
@@ -30,6 +30,10 @@ EAGER_LAUNCHES = 0.2
 #: Further kernels per step of a ring in a forward, twice as many in a backward: attention, copies of half of the
 #: queries and of keys and values, rescaled sum with its log-sum-exp, send (Transformer Engine, from memory).
 RING_LAUNCHES = 6.0
+
+#: Host time to launch the CUDA graph of one pass of a layer, s, an estimate: 3.5 to 8 us for the graph (manual of
+#: CUDA.jl, usage/graphs), and from Python one or two copies of inputs into its buffers (make_graphed_callables).
+GRAPH_LAUNCH = 2e-5
 
 
 class LayerTime(NamedTuple):
@@ -146,7 +150,7 @@ def _run_layer(
         swaps, (forward_pass, backward_pass), (passes.memory_forward, passes.memory_backward), trained
     )
     # The last backward may also hide transfers in the wait for the host.
-    launches = host_passes(design, layout) * design.software.host_time
+    launches = host_passes(design, layout) * graph_launch_time(design, design.software.host_time)
     last_pass = backward_pass + jnp.maximum(launches - forward_pass - backward_pass, 0.0)
     update = exposed_update(swaps, last_pass, passes.memory_backward)
     exchanges, offload = (dense.total, experts.total, context.total), exposed_forward + exposed_backward
@@ -202,20 +206,57 @@ def launch_time(design: Design, layout: Layout, layer: LayerTime, forward: Scala
     messages = layer.messages / (1.0 + design.workload.backward)
     forward = layer.forward + messages if forward is None else forward
     by_pass = jnp.maximum(forward, pass_launches) + jnp.maximum(layer.total - forward, launches - pass_launches)
-    return jnp.where(unfused_cost(design, design.software.experts.expert_host_time) > 0.0, by_pass, launches)
+    return jnp.where(_awaits_rows(design), by_pass, launches)
 
 
 def awaited_forward(design: Design, layout: Layout) -> Scalar:
     """Return the host time of a layer's forward, s, where the host waits for the rows of experts, else 0."""
     if design.software.experts is None:
         return 0.0
+    return jnp.where(_awaits_rows(design), _pass_launch_time(design, layout), 0.0)
+
+
+def end_launch_time(design: Design, layout: Layout) -> Scalar:
+    """Return the host time to launch embedding or head of one micro-batch, s: about that of a layer, never recomputed.
+
+    Graphs of layers hold neither.
+    """
+    launches = (1.0 + design.workload.backward) * design.software.host_time * layout.has_vocabulary
+    graph = design.mapping.graph
+    return launches if graph is None else jnp.where(graph < float(Graph.iteration), launches, 0.0)
+
+
+def graph_launch_time(design: Design, kernels: Scalar, outside: Scalar = 0.0) -> Scalar:
+    """Return the host time to launch one pass of a layer under the CUDA graphs of a mapping, s.
+
+    Args:
+        design: with or without graphs.
+        kernels: launch time of its kernels one by one.
+        outside: part of it that graphs of layers leave out.
+    """
+    if design.mapping.graph is None:
+        return kernels
+    by_layer = jnp.minimum(kernels, GRAPH_LAUNCH + outside)
+    return choose(design.mapping.graph, {Graph.none: kernels, Graph.layer: by_layer, Graph.iteration: 0.0})
+
+
+def _awaits_rows(design: Design) -> Scalar:
+    """Return true where the host waits for the rows of experts, for a stack with experts."""
+    assert design.software.experts is not None
     waits = unfused_cost(design, design.software.experts.expert_host_time) > 0.0
-    return jnp.where(waits, _pass_launch_time(design, layout), 0.0)
+    graph = design.mapping.graph
+    return waits if graph is None else waits & (graph < float(Graph.iteration))
 
 
 def _pass_launch_time(design: Design, layout: Layout) -> Scalar:
-    """Return the host time to launch one pass of a layer, s."""
-    software, host = design.software, design.software.host_time
+    """Return the host time to launch one pass of a layer, s.
+
+    Graphs of layers leave the experts of dropless mixtures out, whose rows the host learns in between: what a layer
+    with experts takes beyond one without.
+    """
+    software, host, experts = design.software, design.software.host_time, 0.0
     if software.experts is not None:
         host = max_prefer_first(host, unfused_cost(design, software.experts.expert_host_time))
-    return host * (1.0 + EAGER_LAUNCHES * layout.eager)
+        experts = host - software.host_time
+    eager = 1.0 + EAGER_LAUNCHES * layout.eager
+    return graph_launch_time(design, host * eager, times(experts, eager))

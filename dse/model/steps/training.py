@@ -22,7 +22,16 @@ from dse.model.parallel import pipeline
 from dse.model.parallel.data import Windows, data_parallel_time
 from dse.model.parallel.pipeline import PassTime, pairs_passes
 from dse.model.stage_layers import chunk_layers
-from dse.model.steps.layer import LayerPasses, LayerRun, LayerTime, awaited_forward, first_layer, launch_time, run_layer
+from dse.model.steps.layer import (
+    LayerPasses,
+    LayerRun,
+    LayerTime,
+    awaited_forward,
+    end_launch_time,
+    first_layer,
+    launch_time,
+    run_layer,
+)
 from dse.model.work import offload
 from dse.model.work.ledger import moved_bytes
 from dse.model.work.training import TrainingWork, update_runs
@@ -181,8 +190,7 @@ def stage_intervals(
     first_lacks, last_lacks = layout.stages.first_lacks, layout.stages.last_lacks
     device, launches = layers * layer.total, layers * launch
     interval, wait = jnp.maximum(device, launches), launches - device
-    # Embedding and head have about the launches of a layer each, without recompute. A single stage has both.
-    end_launches = (1.0 + design.workload.backward) * design.software.host_time * layout.has_vocabulary
+    end_launches = end_launch_time(design, layout)  # of embedding or head; a single stage has both
     end_times = pipeline.end_values(*layout.pipeline, *end_times)
     (first_time, last_time), both_times = end_times, sum(end_times)
     launches_of_first, launches_of_last = pipeline.end_values(*layout.pipeline, end_launches, end_launches)
@@ -293,7 +301,7 @@ def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime
         hidden=hidden,
         launch=launch_time(design, layout, run.time, run.passes.forward),
         awaited=0.0 * step.forward + awaited_forward(design, layout),
-        end_launch=(1.0 + w.backward) * software.host_time * layout.has_vocabulary,
+        end_launch=0.0 * step.forward + end_launch_time(design, layout),
         message=scope_time(messages, Scope.stage_boundary),
         waited=1.0 - overlap,
         update=layout.layers * run.update,

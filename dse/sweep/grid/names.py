@@ -200,9 +200,10 @@ class Names:
         axis_by_path = {}
         for option in catalog.LEFT_OPEN:
             path = f"mapping.{option}"
-            values = {self.values(axis, slug)[path] for slug in axis.labels}
-            least_restrictive = min(values) if option == "sequence_parallel" else max(values)
-            if path not in set_paths:
+            brought = (self.values(axis, slug) for slug in axis.labels)
+            values = {record[path] for record in brought if path in record}
+            if values and path not in set_paths:
+                least_restrictive = min(values) if option == "sequence_parallel" else max(values)
                 axis_by_path[path] = Axis(name=option, key=path, where="", values=(least_restrictive,))
         return axis_by_path
 

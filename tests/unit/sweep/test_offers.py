@@ -130,7 +130,7 @@ def test_a_sweep_takes_the_stack_s_defaults(stack):
     one = dse.design("gpt-3-13b", "selene", stack, n_devices=16, tp=2)
     own = catalog.mapping_defaults(stack)
     for option in LEFT_OPEN:
-        assert getattr(grid.base.mapping, option) == getattr(one.mapping, option) == own[option]
+        assert getattr(grid.base.mapping, option) == getattr(one.mapping, option) == own.get(option)
 
 
 def test_stacks_along_an_axis_take_each_its_defaults():

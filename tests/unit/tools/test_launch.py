@@ -53,6 +53,7 @@ VALUES = {
     "mapping.offload_weights": [0.0, 1.0],
     "mapping.precision": [float(code) for code in Precision],
     "mapping.schedule": [0.0, 1.0, 2.0, 4.0, 5.0],
+    "mapping.graph": [0.0, 1.0, 2.0],
     "mapping.context.cp_comm_type": [0.0, 1.0, 2.0, 3.0],
     "mapping.tiers.storage_optimizer": [0.0, 1.0],
     "mapping.sharding.secondary": [0.0, 1.0],

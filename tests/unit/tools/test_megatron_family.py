@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+import dse
+from dse.designs import replace
+from dse.doors import TRAINING
 from dse.errors import InputError
-from dse.tools import TOOLS, read_files
+from dse.tools import TOOLS, launch, read_files, settings as read
 from dse.tools.layouts import chunk_count, layer_kinds
 from dse.tools.rows import defaults_of, table
 from dse.tools.rule_names import option_names
-from dse.types import AllToAll, Attention, ContextExchange, Precision, Recompute, Schedule
+from dse.types import AllToAll, Attention, ContextExchange, Graph, Precision, Recompute, Schedule
 
 FAMILY = ("megatron-lm", "megatron-bridge", "nemo", "nemo-run", "nemo-rl", "primus", "megatron-deepspeed")
 
@@ -75,9 +78,14 @@ MEGATRON = {
     "--attention-backend unfused": {"attention": Attention.unfused},
     "--transformer-impl local --use-flash-attn": {"attention": Attention.flash},
     "--use-tp-pp-dp-mapping": {"placement": 1},
-    "--enable-cuda-graph": {"host_time": 0},  # of whole layers by default
-    "--external-cuda-graph --cuda-graph-scope attn": {"host_time": None},
-    f"{MIXTURE} --cuda-graph-impl local --cuda-graph-scope full_iteration": {"host_time": 0, "expert_host_time": 0},
+    "--enable-cuda-graph": {"graph": Graph.layer, "host_time": None},  # of whole layers by default
+    "--external-cuda-graph --cuda-graph-scope attn": {"graph": Graph.layer},
+    "--cuda-graph-impl transformer_engine --cuda-graph-modules attn moe_router moe_preprocess": {"graph": Graph.layer},
+    "--cuda-graph-impl none --cuda-graph-scope full": {"graph": None},  # as without a word
+    "--cuda-graph-impl full_iteration": {"graph": Graph.iteration},
+    "--cuda-graph-impl local --cuda-graph-scope full_iteration_inference": {"graph": None},
+    "--enable-cuda-graph --cuda-graph-scope full_iteration": {"graph": Graph.iteration},
+    f"{MIXTURE} --cuda-graph-impl local --cuda-graph-scope full_iteration": {"graph": Graph.iteration},
 }  # fmt: skip
 
 #: Options of Megatron-LM → the shape that they are.
@@ -318,6 +326,45 @@ def test_a_dense_model_has_no_experts():
 def test_what_cannot_be_read_is_refused(options, text):
     with pytest.raises(InputError, match=text):
         read_files({"train.sh": f"{LAUNCH} {MIXTURE} {options}"}, "megatron-lm")
+
+
+#: Tool → whether it has an option of graphs of layers in dense models and in mixtures, and of one of the iteration.
+GRAPHS = {
+    "megatron-lm": (True, True, True), "megatron-bridge": (True, True, True), "nemo-run": (True, True, True),
+    "primus": (True, True, True), "nemo": (True, False, False), "nemo-rl": (False, False, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", GRAPHS)
+def test_graphs_are_written_and_read_back(tool):
+    """Or are told to have no option; a line without graphs states none."""
+    options = dict(n_devices=8, ep=8, any_option=True)
+    dense, mixture = dse.design("llama-3-8b", "h100"), dse.design("qwen3-30b-a3b", "h100", **options)
+    dense_layer, mixture_layer, iteration = GRAPHS[tool]
+    cases = [(dense, 1.0, dense_layer), (mixture, 1.0, mixture_layer), (dense, 2.0, iteration), (dense, 0.0, True)]
+    for design, code, is_written in cases:
+        line = launch(replace(design, {"mapping.graph": code}), tool, TRAINING)
+        assert ("mapping.graph" not in line.unsupported) == is_written
+        assert read(tool, line.text, design).get("graph", 0.0) == (code if is_written else 0.0)
+
+
+def test_graphs_of_layers_are_not_recomputed_whole():
+    """Megatron-LM refuses them; the iteration's is another."""
+    design = dse.design("llama-3-8b", "h100", recompute="full")
+    for code in (Graph.layer, Graph.iteration):
+        line = launch(replace(design, {"mapping.graph": float(code)}), "megatron-lm", TRAINING)
+        assert ("mapping.graph" in line.unsupported) == (code is Graph.layer)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_told"),
+    [(f"{SHAPE} --cuda-graph-scope attn", True), (f"{SHAPE} --cuda-graph-scope attn mlp", False), (SHAPE, False),
+     (f"{MIXTURE} --cuda-graph-scope attn moe_router", False), (f"{MIXTURE} --cuda-graph-scope moe_router", True)],
+)  # fmt: skip
+def test_graphs_of_parts_of_a_layer_count_as_of_layers(options, is_told):
+    reading = read_files({"train.sh": f"{LAUNCH} --cuda-graph-impl transformer_engine {options}"})
+    assert reading.settings["graph"] == Graph.layer
+    assert any("counts as graph=layer" in note for note in reading.notes) == is_told
 
 
 def test_remarks_say_what_counts_as_something_else():
