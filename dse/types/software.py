@@ -108,6 +108,9 @@ class Software:
         "share of offloaded optimiser traffic hidden by the last backward; 0 with gradient clipping", default=0.0
     )
     step_overhead: Scalar = number("exposed host time per step (data, logging, clipping)", "s")
+    jitter: Scalar | None = number(
+        "relative standard deviation of a replica's time per micro-batch", symbol="sigma", default=None, absent=0.0
+    )
     tp_overlap: Scalar = share("share of tp messages that overlap hides, inside a domain")
     tp_overlap_across: Scalar = share("share of tp messages that overlap hides, between domains", default=0.0)
     backward_tp_overlap: Scalar = share("share of asynchronous backward tp messages hidden without overlap_tp")

@@ -67,10 +67,10 @@ def table(summary) -> str:
 
 
 def test_parts_of_a_step_by_hand():
-    """Of 1, 2, … 13 s the sum is 13 x 14 / 2 = 91; messages are 6 + 7 + 8 + 10 + 11 = 42, with the bubble 51."""
-    step = StepTime(*map(float, range(1, 14)))
+    """Of 1, 2, … 14 s the sum is 14 x 15 / 2 = 105; messages are 6 + 7 + 8 + 10 + 12 = 43, other waits 9 + 11."""
+    step = StepTime(*map(float, range(1, 15)))
     assert (step.tensor_parallel, step.expert_parallel, step.context_parallel) == (6.0, 7.0, 8.0)
-    assert (step.total, step.messages, step.waiting) == (91.0, 42.0, 51.0)
+    assert (step.total, step.messages, step.waiting) == (105.0, 43.0, 63.0)
     layer = LayerTime(*map(float, range(1, 8)))  # messages are 4 + 5 + 6 = 15; half of their cores poll
     assert (layer.total, layer.messages, layer.working(0.5)) == (28.0, 15.0, 20.5)
 

@@ -29,7 +29,7 @@ class BoundBy(NamedTuple):
     compute: Scalar  # kernels on the compute side of their roofline
     memory: Scalar  # kernels on the memory side, and the optimiser's traffic
     network: Scalar  # exposed messages
-    rest: Scalar  # kernel floors, small kernels, host waits, bubble, transfers to the host
+    rest: Scalar  # kernel floors, small kernels, host waits, bubble, synchronization, transfers to the host
     die_links: Scalar = 0.0  # kernels on the memory side whose bytes take longer between the dies of a device
 
     @property
@@ -104,7 +104,7 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
                 0.0,
                 step.optimizer - update_overhead,
                 step.messages,
-                update_overhead + step.host + step.bubble + step.offload,
+                plus(update_overhead + step.host + step.bubble + step.offload, step.synchronization),
             ),
         ]
     )

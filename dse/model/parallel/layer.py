@@ -13,6 +13,7 @@ from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import TimedMessage, scope_time
 from dse.model.machine.passes import Passes
+from dse.model.parallel import pipeline
 from dse.types import Design, Dimension, Group, Recompute, Scalar, Scope, Window
 
 
@@ -121,17 +122,17 @@ def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMess
 def paired_passes(design: Design, layout: Layout) -> Scalar:
     """Return the share, 0 to 1, of the passes that run with an opposite pass of another micro-batch.
 
-    All but those that fill the pipeline.
-
-    DualPipe's schedules pair them; so does Megatron-Core (combined_1f1b) without a pipeline or with interleaved chunks,
-    and without full recompute.
+    Megatron-Core pairs them (combined_1f1b) without a pipeline or with interleaved chunks, and without full recompute:
+    :func:`dse.model.parallel.pipeline.paired_share`. So do DualPipe's schedules, but for
+    :func:`dse.model.parallel.pipeline.unpaired_micro_batches`.
     """
-    m = design.mapping
-    pairs = (m.pp <= 1.0) | (m.virtual_stages > 1.0)
+    m, n = design.mapping, layout.n_micro_batches
+    pairs, share = (m.pp <= 1.0) | (m.virtual_stages > 1.0), pipeline.paired_share(m, n)
     if m.schedule is not None:
-        pairs = pairs | schedules.is_any_of(m.schedule, schedules.PAIRING)
-    filled = jnp.maximum(1.0 - m.pp / layout.n_micro_batches, 0.0)
-    return jnp.where(pairs & (m.recompute != float(Recompute.full)), filled, 0.0)
+        is_dual = schedules.is_any_of(m.schedule, schedules.PAIRING) & (m.pp > 1.0)
+        of_dual = jnp.maximum(1.0 - pipeline.unpaired_micro_batches(m) / n, 0.0)
+        pairs, share = pairs | is_dual, jnp.where(is_dual, of_dual, share)
+    return jnp.where(pairs & (m.recompute != float(Recompute.full)), share, 0.0)
 
 
 def _across(messages: list[TimedMessage], group: Group, *forward: Window) -> tuple[Scalar, Scalar]:

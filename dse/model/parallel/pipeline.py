@@ -153,6 +153,19 @@ def named_bubble_time(
     return jnp.where(code == float(Schedule._1f1b), interleaved, jnp.maximum(bubble, 0.0))
 
 
+def paired_share(mapping: Mapping, n_micro_batches: Scalar) -> Scalar:
+    """Return the share, 0 to 1, of the passes of a step that run with an opposite one in combined 1F1B.
+
+    ``1 - p v / (n v + p - 1)``. The last rank of an interleaved pipeline runs ``(v - 1) p + 1`` forward chunks before
+    its first pair, and as many backward ones after its last (``get_pp_rank_microbatches`` of Megatron-Core's
+    schedules.py, with ``overlap_moe_expert_parallel_comm``); ``p - 1`` chunks each fill and drain the pipeline.
+    Other ranks run more passes alone, but only while they would wait. Without a pipeline the first forward and the last
+    backward are alone: ``1 - 1 / n`` (``combined_1f1b_schedule_for_no_pipelining``).
+    """
+    p, v = mapping.pp, mapping.virtual_stages
+    return jnp.maximum(1.0 - p * v / (n_micro_batches * v + p - 1.0), 0.0)
+
+
 def unpaired_micro_batches(mapping: Mapping) -> Scalar:
     """Return the count of unpaired micro-batches of a whole stage: ``p/2 + 2`` of DualPipe, else ``p/2 + 1``."""
     return jnp.where(mapping.schedule == float(Schedule.dualpipe), 0.5 * mapping.pp + 2.0, 0.5 * mapping.pp + 1.0)

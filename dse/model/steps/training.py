@@ -1,4 +1,4 @@
-"""Time of one training step by part: compute, communication, bubble, optimiser.
+"""Time of one training step by part: compute, communication, bubble, synchronization, optimiser.
 
 For event-driven schedules, :class:`Stages` has the times per stage, pass and micro-batch of a pipeline; the closed
 forms need only their sums.
@@ -19,7 +19,7 @@ from dse.model.machine.passes import Passes, run_passes
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import moving_time
 from dse.model.parallel import pipeline
-from dse.model.parallel.data import Windows, data_parallel_time
+from dse.model.parallel.data import Windows, data_parallel_time, synchronization_time
 from dse.model.parallel.pipeline import PassTime, pairs_passes
 from dse.model.stage_layers import chunk_layers
 from dse.model.steps.layer import (
@@ -51,6 +51,7 @@ class StepTime(NamedTuple):
     context_parallel: Scalar
     bubble: Scalar
     pipeline_parallel: Scalar
+    synchronization: Scalar
     data_parallel: Scalar
     optimizer: Scalar
     offload: Scalar
@@ -68,8 +69,8 @@ class StepTime(NamedTuple):
 
     @property
     def waiting(self) -> Scalar:
-        """Seconds without work, in which a device polls for others: exposed messages, and the bubble."""
-        return self.messages + self.bubble
+        """Seconds without work, in which a device polls for others: exposed messages, bubble, synchronization."""
+        return plus(self.messages + self.bubble, self.synchronization)
 
 
 class StageIntervals(NamedTuple):
@@ -83,7 +84,7 @@ class StageIntervals(NamedTuple):
 def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepTime, LayerTime]:
     """Return the time of a training step, and of one layer and micro-batch of it, by part in s.
 
-    ``n`` intervals of the slowest stage, the bubble, exposed messages, the optimiser.
+    ``n`` intervals of the slowest stage, the bubble, exposed messages, the wait for other replicas, the optimiser.
 
     Args:
         design: at its clock.
@@ -118,6 +119,9 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
         context_parallel=n * layers * layer.context_parallel,
         bubble=waits.bubble,
         pipeline_parallel=0.5 * (1.0 + w.backward) * waits.sends * scope_time(messages, Scope.stage_boundary),
+        synchronization=synchronization_time(
+            design, layout, layers * layer.total + interval.embedding_and_head + interval.host
+        ),
         data_parallel=data_parallel_time(design, layout, messages, windows),
         optimizer=w.backward * optimizer_time(design, layout, work, rates),
         offload=n * layers * layer.offload + layers * run.update,
@@ -264,6 +268,7 @@ class Stages(NamedTuple):
     message: Scalar  # per stage boundary
     waited: Scalar  # exposed share of it
     update: Scalar  # seconds per step of loading the optimiser state
+    synchronization: Scalar
     data_parallel: Scalar
     optimizer: Scalar
     step_time: Scalar  # by the closed forms
@@ -305,6 +310,7 @@ def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime
         message=scope_time(messages, Scope.stage_boundary),
         waited=1.0 - overlap,
         update=layout.layers * run.update,
+        synchronization=0.0 * step.forward + step.synchronization,
         data_parallel=step.data_parallel,
         optimizer=step.optimizer,
         step_time=step.total,

@@ -27,7 +27,7 @@ _COLOURS = {
 }
 
 #: Parts of a step after its last pass.
-_ENDS = ("data_parallel", "optimizer")
+_ENDS = ("synchronization", "data_parallel", "optimizer")
 
 #: Inches of a row of a stage and of a panel at most, and of the texts of a panel.
 _ROW, _MOST_PANEL, _TEXTS = 0.17, 1.4, 0.45
@@ -68,8 +68,8 @@ def timeline(
 
     Forward and backward passes have a colour each, which chunks of a stage take in turn dark and light; passes wide
     enough have the number of their micro-batch, from 1. Of thousands of passes the picture has the mean colours. White
-    is waiting. After the last pass stand the exposed messages of data parallelism and the optimiser. The line is the
-    critical path: each of its passes starts when the one before it ends.
+    is waiting. After the last pass stand the wait for other replicas, exposed messages of data parallelism and the
+    optimiser. The line is the critical path: each of its passes starts when the one before it ends.
 
     Args:
         steps: title → step of :func:`dse.views.trace.schedule_step`, or a single one.
@@ -151,7 +151,8 @@ def _draw_step(axes: Axes, step: ScheduledStep, start: float, end: float) -> Non
         extent = (start, end, stages - 0.5, -0.5)
         axes.imshow(_mean_colours(boxes, stages, start, end), extent=extent, aspect="auto", interpolation="nearest")
     begin = step.timeline.makespan
-    for name, seconds in zip(_ENDS, (step.data_parallel, step.optimizer), strict=True):
+    for name in _ENDS:
+        seconds: float = getattr(step, name)
         if seconds:
             bottom, height = (np.arange(stages) - 0.45, 0.9) if is_fine else ([-0.5], stages)
             axes.bar([begin] * len(bottom), height, seconds, bottom, align="edge", **PARTS[name].fill)
@@ -219,8 +220,8 @@ def _legend(steps: Iterable[ScheduledStep], start: float, end: float, path: bool
                 label = f"{kind}{', every other chunk' if place else ''}"
                 handles.setdefault(label, Patch(facecolor=_COLOURS[kind][place], edgecolor="white"))
     for step in steps:
-        for name, seconds in zip(_ENDS, (step.data_parallel, step.optimizer), strict=True):
-            if seconds > _VISIBLE * (end - start) and step.timeline.makespan < end:
+        for name in _ENDS:
+            if getattr(step, name) > _VISIBLE * (end - start) and step.timeline.makespan < end:
                 handles[PARTS[name].label] = Patch(**PARTS[name].fill)
     if path:
         handles["critical path"] = Line2D([], [], color=INK, linewidth=1.2)

@@ -139,6 +139,9 @@ class _Device:
         end = self.step.timeline.makespan
         if len(self.step.plan.orders) > 1:  # the norm of all gradients, for which the optimiser waits
             yield self._wait_kernel("wait for other stages", NORM, min(last, end), end)
+        if self.step.synchronization:
+            yield self._wait_kernel("wait for other replicas", NORM, end, self.step.passes_end)
+            end = self.step.passes_end
         yield from self._data_parallel(end)
         if self.step.optimizer:
             optimizer_start = end + self.step.data_parallel

@@ -64,7 +64,7 @@ def events(step: ScheduledStep) -> Iterator[dict[str, Any]]:
     devices = range(len(step.plan.orders))
     lanes = {_COMPUTE, *(lane for kind, lane in _MESSAGE_LANES.items() if any(step.exposed[kind]))}
     lanes |= {_INPUTS, _OUTPUTS, _GRADIENTS} if step.message and len(devices) > 1 else set()
-    lanes |= {_DATA} if step.data_parallel else set()
+    lanes |= {_DATA} if step.data_parallel or step.synchronization else set()
     for device in devices:
         yield _metadata_event("process_name", device, 0, f"stage {device}")
         yield {"ph": "M", "name": "process_sort_index", "pid": device, "args": {"sort_index": device}}
@@ -149,9 +149,11 @@ def _is_sent(task: Task, device: int, step: ScheduledStep) -> bool:
 
 
 def _end_events(step: ScheduledStep, devices: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """Yield the events after the last pass of each device: exposed reduction, and optimiser."""
-    end_s = step.timeline.makespan
+    """Yield the events after the last pass of each device: wait for replicas, exposed reduction, optimiser."""
+    makespan, end_s = step.timeline.makespan, step.passes_end
     for device in devices:
+        if step.synchronization:
+            yield _complete_event("wait for other replicas", device, _DATA, makespan, step.synchronization)
         if step.data_parallel:
             yield _complete_event("gradients and weights, exposed", device, _DATA, end_s, step.data_parallel)
         if step.optimizer:

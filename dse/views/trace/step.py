@@ -34,15 +34,21 @@ class ScheduledStep(NamedTuple):
     exposed: dict[str, tuple[float, float]]  #: kind of message → exposed s per layer in forward and backward
     hidden: float  #: s of expert messages per layer hidden by a pair
     message: float  #: s per message between stages
-    data_parallel: float  #: exposed s after the last pass
+    synchronization: float  #: s of waiting for other replicas after the last pass
+    data_parallel: float  #: exposed s after that
     optimizer: float  #: s, with loading of its state
     model_time: float  #: step time by the model's closed forms, s
     durations: Durations  #: of its passes
 
     @property
+    def passes_end(self) -> float:
+        """End of the last pass of the slowest replica, s."""
+        return self.timeline.makespan + self.synchronization
+
+    @property
     def total(self) -> float:
         """Step time by the event-driven schedule, s."""
-        return self.timeline.makespan + self.data_parallel + self.optimizer
+        return self.passes_end + self.data_parallel + self.optimizer
 
 
 def schedule_step(design: Design, most: int = MOST_PASSES) -> ScheduledStep:
@@ -83,6 +89,7 @@ def schedule_step(design: Design, most: int = MOST_PASSES) -> ScheduledStep:
         },
         hidden=float(times.hidden),
         message=float(times.message),
+        synchronization=float(times.synchronization),
         data_parallel=float(times.data_parallel),
         optimizer=float(times.optimizer) + float(times.update),
         model_time=float(times.step_time),

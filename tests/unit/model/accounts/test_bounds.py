@@ -34,6 +34,7 @@ CASES = [
     ({"tp": 2}, {"software.host_time": 1.0}),
     ({"recompute": 2}, {"software.small_kernel_time": 1e-3, "software.step_overhead": 0.1}),
     ({"recompute": 2}, {"workload.backward": 0.0, "workload.vocab": 0.0}),
+    ({"dp": 8}, {"software.jitter": 0.2}),
 ]
 
 
@@ -44,6 +45,7 @@ def test_parts_add_up_to_the_step(mapping, others):
     assert float(found.total) == pytest.approx(float(metrics.step_time), rel=1e-4)
     assert all(float(seconds) >= 0.0 for seconds in found)
     waits = metrics.step_time_bubble + metrics.step_time_host + metrics.step_time_offload
+    waits = waits + metrics.step_time_synchronization
     assert float(found.rest) >= 0.999 * float(waits)
 
 

@@ -131,11 +131,11 @@ def test_energy_of_work_follows_the_square_of_the_voltage():
 
 @given(design=designs(), share=st.floats(0.0, 1.0))
 def test_a_device_that_waits_for_others_polls(design, share):
-    """Exposed messages and the bubble take the clocks of the polling cores, and nothing else of the energy changes."""
-    free = replace(design, {f"{POWER}.tdp": 1e5})  # no limit holds
+    """Exposed messages, bubble and waits for replicas take the clocks of polling cores, and nothing else changes."""
+    free = replace(design, {f"{POWER}.tdp": 1e5, "software.jitter": 0.1})  # no limit holds
     polls, sleeps = (metrics_of(replace(free, {f"{POWER}.polling": value})) for value in (share, 0.0))
-    waits = ("tensor_parallel", "expert_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "bubble")
-    waited = sum(float(getattr(sleeps, f"step_time_{name}")) for name in waits)
+    messages = ("tensor_parallel", "expert_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
+    waited = sum(float(getattr(sleeps, f"step_time_{name}")) for name in (*messages, "bubble", "synchronization"))
     power, mapping = design.system.accelerator.power, design.mapping
     devices = float(mapping.tp * mapping.pp * mapping.dp * mapping.cp)
     more = float(polls.energy_per_step_control) - float(sleeps.energy_per_step_control)

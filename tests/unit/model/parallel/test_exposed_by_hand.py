@@ -93,10 +93,11 @@ def test_long_products_hide_a_share_of_the_messages_of_tensor_parallelism(member
         (4, 1, 1.0, 0.8 * 15 / 16),
         (4, 1, 0.5, 0.5 * 0.8 * 15 / 16),
         (16, 1, 0.5, 0.5 * 0.8 * 15 / 16),
-        # Left open it is what the stack does in pipelines between domains: here half of it, behind 14/16 of the passes.
+        # Left open it is what the stack does in pipelines between domains: here half of it, behind 1 - 4/33 of the
+        # passes, 2 x 2 chunks of 16 x 2 + 2 - 1.
         (4, 2, -1.0, 0.0),
         (16, 1, -1.0, 0.0),
-        (16, 2, -1.0, 0.5 * 0.8 * 14 / 16),
+        (16, 2, -1.0, 0.5 * 0.8 * 29 / 33),
     ],
 )
 def test_paired_passes_hide_a_share_of_the_messages_of_experts(members, pp, requested, hidden):
