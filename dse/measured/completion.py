@@ -303,9 +303,9 @@ def apply_fine_tuning(cells: Cells, workload: Workload) -> Workload:
 
 
 def adjust_mixture(cells: Cells, workload: Workload) -> Workload:
-    """Return a mixture with first dense layers, imbalance, capacity and multi-token prediction of a row; others unchanged.
+    """Return a mixture with what a row states of its experts; dense models unchanged.
 
-    ``first_dense``: dense layers of a model cut to fewer layers.
+    These are imbalance, capacity, tokens predicted, and ``first_dense``, dense layers of a model cut to fewer layers.
     """
     experts = workload.experts
     if experts is None:
