@@ -305,9 +305,9 @@ def apply_fine_tuning(cells: Cells, workload: Workload) -> Workload:
 
 
 def adjust_mixture(cells: Cells, workload: Workload) -> Workload:
-    """Return a mixture with the first dense layers, imbalance and multi-token prediction of a row; others unchanged.
+    """Return a mixture with what a row states of its experts; dense models unchanged.
 
-    ``first_dense``: dense layers of a model cut to fewer layers.
+    These are imbalance, capacity, tokens predicted, and ``first_dense``, dense layers of a model cut to fewer layers.
     """
     experts = workload.experts
     if experts is None:
@@ -316,12 +316,13 @@ def adjust_mixture(cells: Cells, workload: Workload) -> Workload:
     if row_value is not None and row_value > workload.n_layers:
         raise Skip("not a usable number", f"first_dense = {row_value:g} of {workload.n_layers:g} layers")
     first_dense = experts.first_dense if row_value is None else row_value
-    imbalance = cells.number("imbalance", least=1.0)
+    imbalance, capacity = cells.number("imbalance", least=1.0), cells.number("capacity", least=0.0)
     adjusted_experts = dataclasses.replace(
         experts,
         first_dense=first_dense,
         n_predict=_multi_token_count(cells, experts.n_predict),
         imbalance=experts.imbalance if imbalance is None else imbalance,
+        capacity=experts.capacity if capacity is None else capacity,
     )
     return dataclasses.replace(workload, experts=adjusted_experts)
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from dse.designs.catalog import is_mixture
 from dse.measured.cells import Cells
 from dse.measured.names import Lookup
 from dse.measured.table import DEVICE_COLUMNS, Case, Row, Skip
@@ -80,7 +81,7 @@ def _batch_sizes(case: Case, lookup: Lookup, cells: Cells) -> dict[str, str]:
     The length is stated, or follows from tokens/s and FLOP/s per chip:
 
     ``FLOP/s / (tokens/s) = 6 (P - V h) + 12 L h s``, without the embedding, with the full square of attention
-    (MaxText's convention); lengths are powers of two.
+    (MaxText's convention); ``P`` are active parameters; lengths are powers of two.
     """
     tokens_match = _TOKENS.search(cells.text("note"))
     if not tokens_match or cells.text("global_batch"):
@@ -94,7 +95,7 @@ def _seq_len(case: Case, cells: Cells, lookup: Lookup) -> float | None:
     rates = {m.name: m.value for m in case.measurements if m.skip is None}
     slug = lookup.resolve("workload", cells.text("model", "workload"))
     catalog_model = lookup.workload(slug) if slug else None
-    params_b = cells.number("params_B")
+    params_b = cells.number("active_params_B") or cells.number("params_B")
     layers, hidden, vocab = (
         cells.number(column) or (getattr(catalog_model, leaf) if catalog_model else None)
         for column, leaf in (("layers", "n_layers"), ("hidden", "hidden"), ("vocab", "vocab"))
@@ -111,7 +112,8 @@ def _seq_len(case: Case, cells: Cells, lookup: Lookup) -> float | None:
 def _fsdp_defaults(lookup: Lookup, cells: Cells) -> dict[str, str]:
     """Return MaxText's defaults, column → text; {} for chips with switched links and without devices or batch.
 
-    Weights are sharded over all chips, with one micro-batch per step and full remat.
+    Weights are sharded over all chips, those of experts too, with one micro-batch per step and full remat
+    (``ici_fsdp_parallelism: -1``, ``ici_expert_parallelism: 1`` of src/MaxText/configs/base.yml).
 
     Tensor parallelism only for batches of less than a sequence per chip. Its tables state sequences per chip, which
     the members of a tensor-parallel group share.
@@ -125,7 +127,9 @@ def _fsdp_defaults(lookup: Lookup, cells: Cells) -> dict[str, str]:
     if not accelerator or not n_devices or not batch or not has_unswitched_links(lookup, accelerator):
         return {}
     tp, sequences_per_chip = cells.count("tp") or max(n_devices / batch, 1.0), cells.count("micro_batch")
-    defaults = {name: value for name, value in (("tp", f"{tp:g}"), ("pp", "1")) if not cells.text(name)}
+    workload = lookup.resolve("workload", cells.text("model", "workload"))
+    degrees = {"tp": f"{tp:g}", "pp": "1"} | ({"ep": "1"} if workload and is_mixture(workload) else {})
+    defaults = {name: value for name, value in degrees.items() if not cells.text(name)}
     if sequences_per_chip is None or sequences_per_chip * n_devices == batch:
         defaults["micro_batch"] = f"{batch * tp / n_devices:g}"
     policy = cells.text("recompute").lower()

@@ -228,13 +228,13 @@ def test_experts_of_the_catalogue_need_a_mapping_and_have_default_kernels_on_oth
     assert prediction.skip is None and prediction.chosen.mapping.experts.ep == 8.0
     without_ep = only(table(stated | {"ep": ""}))
     assert without_ep.skip.reason == "no expert-parallel size stated" and "ep" in without_ep.skip.detail
-    rocm = stated | {"gpu": "MI300X", "software": "megatron-core-rocm"}
-    other_stack = only(table(rocm))
-    assert "megatron-core-rocm has no measured kernels of experts" in other_stack.note
+    neutral = stated | {"gpu": "MI300X", "software": "neutral"}
+    other_stack = only(table(neutral))
+    assert "neutral has no measured kernels of experts" in other_stack.note
     with_rows = only(table(stated | {"software": "megatron-core-b200"}))
     spreads = row_posteriors([other_stack, with_rows])
     far, near = (half_width(prediction_parts(one, "step_time", spreads)) for one in (other_stack, with_rows))
-    assert far > 1.9 * near
+    assert far > 1.7 * near
 
 
 #: A row of NVIDIA's performance summaries: Mixtral-8x7B on 64 B200 (NeMo 25.02), 15,457 tokens a second and device.

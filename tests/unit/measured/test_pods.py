@@ -118,6 +118,14 @@ def test_state_that_does_not_fit_is_shared_by_slices_and_then_narrow(candidates)
     assert list(candidates(gpu="TPUv6e", recompute="full").tiers) == list(candidates().tiers) == [""]
 
 
+def test_experts_of_a_row_without_their_degree_are_sharded_as_all_weights(candidates):
+    """ici_expert_parallelism is 1 by default, and a capacity is that of a row's padded experts."""
+    found = candidates(model="Mixtral-8x7B", params_B="46.7", active_params_B="12.9", capacity="1.25", ep="")
+    assert {(m.experts.ep, m.zero_stage) for m in found.mappings} == {(1, 3)} and found.completed["ep"] == "1"
+    assert found.workload.experts.capacity == 1.25
+    assert {m.experts.ep for m in candidates(model="Mixtral-8x7B", ep="4").mappings} == {4}
+
+
 @pytest.mark.parametrize(
     ("changes", "side"),
     [
@@ -139,6 +147,10 @@ BEYOND = {
     ("Megatron-Bridge_25.09", "DeepSeek-V3"): (1, "more ranks of experts (64) than a stage has (32)"),
     ("Megatron-Bridge_26.04", "Nemotron-3-Nano"): (4, "layers with a state, which are modelled in serving alone"),
     ("Megatron-Bridge_26.04.01", "Nemotron-3-Nano"): (5, "layers with a state, which are modelled in serving alone"),
+    ("tpu-recipes_trillium", "Mixtral-8x7B"): (
+        1,
+        "2.3 of 31.2 GiB: logits and the layer that is recomputed count both",
+    ),
 }
 
 
