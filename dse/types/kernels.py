@@ -91,10 +91,18 @@ class Kernels:
     flash_least_head: Scalar = positive(
         "head size below which exponentials limit flash attention", default=1.0, symbol="d0"
     )
-    sustained_16: Scalar = positive_share("share of the rate of isolated 16-bit products that training sustains", default=1.0)
-    sustained_8: Scalar = positive_share("share of the rate of isolated 8-bit products that training sustains", default=1.0)
-    sustained_4: Scalar = positive_share("share of the rate of isolated 4-bit products that training sustains", default=1.0)
-    sustained_attention: Scalar = positive_share("share of the rate of flash attention that training sustains", default=1.0)
+    sustained_16: Scalar = positive_share(
+        "share of the rate of isolated 16-bit products that training sustains", default=1.0
+    )
+    sustained_8: Scalar = positive_share(
+        "share of the rate of isolated 8-bit products that training sustains", default=1.0
+    )
+    sustained_4: Scalar = positive_share(
+        "share of the rate of isolated 4-bit products that training sustains", default=1.0
+    )
+    sustained_attention: Scalar = positive_share(
+        "share of the rate of flash attention that training sustains", default=1.0
+    )
     steps: EfficiencySteps | None = None
     fine: FineKernels | None = None
     attention: AttentionKernels | None = None

@@ -7,28 +7,30 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from docs.make.markdown import document, filed, percent, table
-from dse.lab.fits import experts, stacks
-from dse.lab.fits.step_priors import NAMES, PHYSICAL, fitted_as, is_physical
-from dse.lab.fits.steps import Calibration, mean_error
+from dse.designs import catalog
+from dse.lab.fits import stacks
+from dse.lab.fits.step_priors import CHIP_NAMES, NAMES, PHYSICAL, SPREADS, is_physical
+from dse.lab.fits.steps import Calibration, mean_error, release_of
 from dse.measured.uncertainty.parts import quantile
 from dse.types import Precision, choice_name
 
 _ABOUT = """\
-The numbers of every stack in `hw_catalog/software/`, fitted to measured training steps at once
-(`dse/lab/fits/steps.py`): values that all stacks share, those of a lineage or a chip family, and at most five numbers of
-a stack alone.
+Numbers of the stacks in `hw_catalog/software/` and of the chips in `hw_catalog/`, fitted at once to measured training
+steps of dense models and of mixtures of experts (`dse/lab/fits/steps.py`). A chip has how much it sustains of the rates
+of kernels alone, by format; a code base its element-wise kernels, links and host; a stack its products and attention;
+a release is one step from the one before; all stacks share what experts cost."""
 
-*Unseen publication*: mean error of fits without any row of the publication; what a stack or cluster without
-measurements has to expect. *Unseen configuration*: of fits without the row's configuration (model shape, batch,
-mapping), in folds. *Fitted rows*: of the fit itself. *In 80 %*: share of the rows in the 80 % interval of their
-prediction."""
+_RINGS = """\
+Errors of strangers first: by fits without any row of the row's release, chip, model or publication. Folds by
+configuration (model shape, batch, mapping) stand last; they flatter, since rows of the same release, chip and model stay.
+A design measured several times in one release is one point. vTrain's 473 rows of one cluster are apart. Left-out fits
+move along the slopes of the whole fit; their errors are those of the model."""
 
 _LIMITS = """\
 The form of the model and the priors were chosen while looking at these errors, so they are somewhat kinder than those
 of rows never looked at. vTrain measured the same kernel sequence up to 30 % apart between neighbouring cells.
-Sources of one to six rows leave folds without their stack. A row with
-*mapping completed by search* leaves degrees or recompute open; the model chooses the fastest that fits, so its errors
-flatter."""
+A row with *mapping completed by search* leaves degrees or recompute open; the model chooses the fastest that fits, so
+its errors flatter."""
 
 _HEADER = [
     "source",
@@ -47,73 +49,132 @@ _HEADER = [
 def page(found: Calibration, command: str) -> str:
     """The page as Markdown; ``command`` made it."""
     parts = [
-        "# Calibration of software stacks",
+        "# Calibration of stacks and chips",
         f"Written by `{command}`.",
         _ABOUT,
+        "## Errors of strangers",
+        _RINGS,
+        table(["left out", "rows of", "points", *_ERRORS], _rings(found)),
+        "By group: " + filed("calibration_rings", ["left out", "group", "points", *_ERRORS], _ring_groups(found)),
+        "Every mixture: " + filed("calibration_experts", _POINT_HEADS, _points(found)),
+        _LIMITS,
+        "## By publication",
         table(
             _HEADER,
             [row for row in _errors(found) if row[0] in (stacks.EXPLICIT_MAPPING, stacks.COMPLETED_MAPPING, "all")],
         ),
         f"{_sources(found)} By source: {filed('calibration_sources', _HEADER, _errors(found))}",
-        _LIMITS,
         "## Values",
+        f"{len(found.solution.columns)} numbers: {_counts(found)}.",
         "Shared by all stacks: "
         + ", ".join(f"`{name}` {_value(name, found.solution.value('', name))}" for name in NAMES)
+        + "; of experts: "
+        + ", ".join(f"`{name}` {_expert_value(value)}" for name, value in found.solution.expert_values().items())
         + ".",
+        "Shares that chips sustain of the rates of kernels alone:",
+        table(["chip", "rows", *CHIP_NAMES], _chips(found)),
         "A stack's own values with the standard deviation of their logarithm after the data (*weakly determined* where "
         "that is nearly what it was before), and the residual, what they leave unexplained: "
         + filed("calibration_stacks", ["stack", "rows", "residual", *NAMES], _stacks(found)),
-        "### Values beyond their physical range",
-        _BEYOND,
-        filed("calibration_beyond", ["stack", "parameter", "value", "range"], _beyond(found)),
-        f"A stack without rows has the shared values and a residual of {percent(found.residual(''))}.",
+        *_beyond(found),
+        f"A stack without rows has the values of its code base and a residual of {percent(found.residual(''))}.",
         "## Recipes on Blackwell",
         _RECIPES,
         table(["recipe", "points", *_ERRORS], _recipes(found)),
     ]
-    if found.experts is not None:
-        parts += mixtures(found.experts)
     return document(parts)
 
 
-def mixtures(found: experts.ExpertCalibration) -> list[str]:
-    """What was found of mixtures of experts."""
-    heads = ["cell", "model", "tp", "pp", "ep", "micro-batch", "precision", "error", "constant MFU", "nearer"]
-    return [
-        "## Mixtures of experts",
-        _EXPERTS,
-        table(["prediction", "points", *_ERRORS], _experts(found)),
-        "Shared by all stacks: "
-        + ", ".join(
-            f"`{name}` {value:.3g}" if value > 0.01 else f"`{name}` {1e6 * value:.3g} µs"
-            for name, value in found.values.items()
-        )
-        + ".",
-        "Every point, its cell unseen: " + filed("calibration_experts", heads, _points(found)),
-    ]
+#: What is left out → its words; strangers first.
+_SHOWN = {
+    "release": "release",
+    "chip": "chip",
+    "model": "model",
+    "source": "publication",
+    "configuration": "configuration, in folds",
+    "fit": "nothing",
+}
+
+_POINT_HEADS = ["model", "chip", "release", "n", "tp", "pp", "ep", "precision", "fit", "release left out"]
+_POINT_HEADS += ["chip left out", "model left out"]
+
+
+def _kinds(found: Calibration) -> dict[str, np.ndarray]:
+    """Words for a kind of rows → mask [row]."""
+    mixtures, sources = found.rows.mixtures, found.rows.sources
+    is_vtrain = np.char.startswith(sources.astype(str), "vTrain")
+    is_bridge = np.char.startswith(sources.astype(str), "Megatron-Bridge")
+    return {
+        "Megatron-Bridge": is_bridge,
+        "dense": ~mixtures & ~is_vtrain,
+        "mixtures": mixtures,
+        "vTrain": is_vtrain,
+    }
+
+
+def _rings(found: Calibration) -> Iterable[list[str]]:
+    for ring, words in _SHOWN.items():
+        for kind, mask in _kinds(found).items():
+            errors = found.point_errors(ring, mask)
+            if len(errors) and not (kind == "vTrain" and ring not in ("configuration", "fit")):
+                yield [words, kind, *_summary(errors)]
+
+
+def _ring_groups(found: Calibration) -> Iterable[list[str]]:
+    """Errors of every group that is left out: releases, chips, models of mixtures."""
+    models = np.array([c.prediction.case.row.get("model") for c in found.rows.compared])
+    labels = {
+        "release": np.array([release_of(source) for source in found.rows.sources]),
+        "chip": found.rows.chips,
+        "model": np.where(found.rows.mixtures, models, ""),
+    }
+    for ring, groups in labels.items():
+        for group in sorted(set(groups) - {""}):
+            errors = found.point_errors(ring, groups == group)
+            if len(errors):
+                yield [ring, str(group), *_summary(errors)]
+
+
+def _points(found: Calibration) -> Iterable[list[str]]:
+    """The rows of mixtures, each design of a release once."""
+    points = list(zip(found.rows.points, found.rows.sources, strict=True))
+    for i in np.flatnonzero(found.rows.mixtures):
+        if points.index(points[i]) != i:
+            continue
+        get = found.rows.compared[i].prediction.case.row.get
+        rings = [found.solution.errors, *(found.rings[ring] for ring in ("release", "chip", "model"))]
+        errors = [percent(float(np.expm1(e[i])), "+") if np.isfinite(e[i]) else "" for e in rings]
+        fields = ("n_gpus", "tp", "pp", "ep", "precision")
+        yield [get("model"), get("gpu"), found.rows.sources[i], *(get(name) for name in fields), *errors]
+
+
+def _counts(found: Calibration) -> str:
+    """How many numbers are of which kind of group."""
+    words = {"": "shared", "family": "of families of chips", "chip": "of chips", "lineage": "of code bases"}
+    words |= {"stack": "of stacks", "release": "of releases"}
+    counts = {kind: sum(c.kind == kind for c in found.solution.columns) for kind in words}
+    return ", ".join(f"{count} {words[kind]}" for kind, count in counts.items() if count)
+
+
+def _chips(found: Calibration) -> Iterable[list[str]]:
+    """Shares that every chip with rows sustains, those without a fit of a format left out."""
+    families = dict(zip(found.rows.chips, found.rows.families, strict=True))
+    for chip, family in sorted(families.items()):
+        ratio = catalog.clock_share(str(chip))
+        values = found.solution.chip_values(str(family), str(chip))
+        shares = [f"{min((ratio if name in SPREADS['chip'] else 1.0) * values[name], 1.0):.3f}" for name in CHIP_NAMES]
+        yield [str(chip), str(int((found.rows.chips == chip).sum())), *shares]
+
+
+def _expert_value(value: float) -> str:
+    return f"{value:.3g}" if value > 0.01 else f"{1e6 * value:.3g} µs"
 
 
 _ERRORS = ["mean", "median", "90 %", "bias"]
 
-#: Names of errors of mixtures of experts as the page has them.
-_SHOWN = {
-    "in sample": "fitted rows",
-    "configuration left out": "unseen configuration",
-    "cell left out": "unseen cell",
-    "model left out": "unseen model",
-}
-
 _RECIPES = """\
 Errors of unseen configurations of dense models by recipe. A design measured in several releases is one point. Nothing
 is fitted to a recipe (`dse/model/formats.py`)."""
-
-_EXPERTS = """\
-Rows of mixtures of experts are fitted apart, with dense steps fixed (`dse/lab/fits/experts.py`): four numbers that all
-chips and releases share. What releases changed is in their files (`all_to_all`, `fused`). A design measured several
-times with one stack is one point. *Unseen cell*: no row of the point's accelerator in its range of releases was seen;
-*unseen model*: none of its model. *Blind*: defaults of the leaves. *Constant MFU*: the mean share of the peak of all
-other cells. The mechanisms were chosen while looking at these rows. Two releases took twice as long as their neighbours
-on H100 with 30B-A3B, unexplained; GPT-OSS stays a fifth too fast."""
 
 
 def _summary(errors: np.ndarray) -> list[str]:
@@ -142,27 +203,6 @@ def _recipes(found: Calibration) -> Iterable[list[str]]:
         errors = [np.mean(rows) for (precision, *_), rows in by_design.items() if precision in precisions]
         if errors:
             yield [name, *_summary(np.expm1(errors))]
-
-
-def _experts(found: experts.ExpertCalibration) -> Iterable[list[str]]:
-    for name, errors in found.errors.items():
-        yield [_SHOWN.get(name, name), *_summary(errors)]
-
-
-def _points(found: experts.ExpertCalibration) -> Iterable[list[str]]:
-    """The points, with the better of model and baseline."""
-    errors = found.errors
-    for place, i in enumerate(found.firsts):
-        get = found.rows.steps.compared[i].prediction.case.row.get
-        model, constant = errors["cell left out"][place], errors["constant MFU of other cells"][place]
-        nearer = "model" if abs(model) <= abs(constant) else "constant MFU"
-        yield [
-            found.rows.cells[i],
-            *(get(name) for name in ("model", "tp", "pp", "ep", "micro_batch", "precision")),
-            percent(model, "+"),
-            percent(constant, "+"),
-            nearer,
-        ]
 
 
 def _errors(found: Calibration) -> Iterable[list[str]]:
@@ -211,24 +251,22 @@ A value beyond its range absorbs something that is not modelled, or the kernels 
 like those of its rows only."""
 
 
-def _beyond(found: Calibration) -> Iterable[Sequence[str]]:
-    shared = (
-        "all stacks",
-        [name for name in NAMES if not any(name in names for names in found.parameters_by_stack.values())],
-    )
-    for stack, names in [
-        shared,
-        *((stack, found.parameters_by_stack.get(fitted_as(stack), [])) for stack in found.stacks),
-    ]:
-        values = found.solution.values("" if stack == "all stacks" else stack)
-        for name in names:
-            if not is_physical(name, values):
-                low, high = PHYSICAL[name]
-                yield [stack, f"`{name}`", _value(name, values[name]), f"{low:g} to {high:g}"]
+def _beyond(found: Calibration) -> list[str]:
+    """The values beyond their physical range, or that there are none."""
+    rows = [
+        [stack, f"`{name}`", _value(name, value), "{:g} to {:g}".format(*PHYSICAL[name])]
+        for stack in found.stacks
+        for name, value in found.values(stack).items()
+        if not is_physical(name, found.values(stack))
+    ]
+    if not rows:
+        return ["No value is beyond its physical range, and no slow-down below 1."]
+    heads = ["stack", "parameter", "value", "range"]
+    return ["### Values beyond their physical range", _BEYOND, filed("calibration_beyond", heads, rows)]
 
 
 def _own(found: Calibration, stack: str, name: str) -> str:
-    if name not in found.parameters_by_stack.get(fitted_as(stack), []):
+    if name not in SPREADS["stack"]:
         return ""
     value, spread = found.solution.value(stack, name), found.solution.spread_of(stack, name)
     text = f"{_value(name, value)} ± {percent(spread, digits=0)}"

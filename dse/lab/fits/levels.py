@@ -60,7 +60,9 @@ def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = pri
     rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families, levelled=True)
     stacks = sorted(set(rows.stacks))
     rows_by_column = [rows.stacks == stack for stack in stacks] + [np.ones(len(rows.stacks), bool)]
-    problem = StepModel(rows, (LEVEL, LOSS), [(0,)] * len(stacks) + [(1,)], rows_by_column).problem(rows.trust, NOISE, DELTA)
+    problem = StepModel(rows, (LEVEL, LOSS), [(0,)] * len(stacks) + [(1,)], rows_by_column).problem(
+        rows.trust, NOISE, DELTA
+    )
     fit = problem.solve().fit([*(dataclasses.replace(LEVEL, path=stack) for stack in stacks), LOSS])
     progress(f"{counted(len(rows.measured), 'row')}, mean error {mean_error(fit.errors):.2%}")
     models = [(stack, group[:3]) for stack, group in zip(rows.stacks, rows.groups, strict=True)]

@@ -1,10 +1,10 @@
 r"""Calibration of stacks and chips to measured training steps, of dense models and of mixtures of experts at once.
 
-What a value belongs to decides who shares it: a chip how fast it sustains products by format; a code base its
-element-wise kernels, host and links; a stack its products and attention; all stacks what experts cost. Each value is
-drawn around that of the wider group (a hierarchical prior; Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior
-spreads ``z`` is the sum over the groups that a row is in, of shared, family, chip, code base, stack and release, with
-``known`` from publications on the kernels of a stack, and
+A value belongs to what decides it: the rate of products that a chip sustains, by format, to the chip; element-wise
+kernels, host and links to a code base; products and attention to a stack; experts to all stacks. Each value is drawn
+around that of the wider group (a hierarchical prior; Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior
+spreads ``z`` is the sum over the groups that a row is in (shared, family, chip, code base, stack, releases), from what
+publications on the kernels of a stack say, and
 
 .. math:: \sum_i w_i \rho\Big(\frac{\log \hat T_i / T_i}{\sigma}\Big)
    + \frac12 \sum_c \Big(\frac{z_c - m_c}{r_c}\Big)^2
@@ -117,7 +117,7 @@ class StackSolution:
         return self._spread(name, groups_of(stack), self._stack_z(stack, name), conditional)
 
     def chip_spread(self, name: str, family: str = "", chip: str = "", conditional: bool = True) -> float:
-        """Return the posterior standard deviation of the logarithm of a chip's share, of the narrowest group with it."""
+        """Return the posterior standard deviation of the logarithm of a chip's share, of its narrowest group."""
         groups = chip_groups(family, chip)
         return self._spread(name, groups, self.z_of(name, groups), conditional)
 
