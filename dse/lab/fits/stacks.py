@@ -21,7 +21,7 @@ from dse.lab.fits.step_priors import (
     is_physical,
     lineage_of,
 )
-from dse.lab.fits.steps import Calibration, mean_error
+from dse.lab.fits.steps import PRODUCTS, Calibration, mean_error
 from dse.lab.fits.writing import Revision
 from dse.types import ExpertKernels, Software, field_metadata
 from dse.types.paths import leaves
@@ -180,11 +180,11 @@ def _chip_entries(calibration: Calibration, family: str, chip: str = "") -> dict
     names = SPREADS["chip"] if chip else CHIP_NAMES
     count = int(is_of_chip.sum() if chip else (rows.families == family).sum())
     about = f"fitted to {counted(count, 'training step')}" if count else "mean of the families: dse calibrate"
-    ratio = catalog.clock_share(chip) if chip else 1.0
+    ratios = {name: catalog.clock_share(chip) if chip and name in PRODUCTS else 1.0 for name in names}
     values = calibration.solution.chip_values(family, chip)
     return {
         name: writing.value_table(
-            writing.digits(min(ratio * values[name], 1.0)),
+            writing.digits(min(ratios[name] * values[name], 1.0)),
             calibration.solution.chip_spread(name, family, chip),
             about,
             "estimate",

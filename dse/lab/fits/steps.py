@@ -54,6 +54,10 @@ _NEWER = -0.5
 
 _HOST = "software.experts.expert_host_time"
 
+#: Shares that one number of a chip changes together: of products in every format, of attention.
+_ATTENTION = ("sustained_attention",)
+PRODUCTS = tuple(name for name in SPREADS["chip"] if name not in _ATTENTION)
+
 
 class Column(NamedTuple):
     """One number of the fit: its group, and the parameters that it changes."""
@@ -145,15 +149,14 @@ class StackSolution:
 def columns_of(rows: StepRows) -> list[Column]:
     """Return the numbers of a fit to rows: shared ones, then those of every group that rows are in.
 
-    A chip has one number for its products in all formats. A value that no row depends on has none.
+    A chip has one number for its products in all formats, and one for attention.
     """
     groups = sorted(set().union(*rows.groups_by_row))
     shared = [Column("", "", (name,), 1.0) for name in ALL_NAMES]
     columns = list(shared)
     for kind, label in groups:
         if kind == "chip":
-            names = tuple(SPREADS["chip"])
-            columns.append(Column(kind, label, names, SPREADS["chip"][names[0]]))
+            columns += [Column(kind, label, names, SPREADS["chip"][names[0]]) for names in (PRODUCTS, _ATTENTION)]
         elif kind and label:
             columns += [Column(kind, label, (name,), spread) for name, spread in SPREADS[kind].items()]
     return columns
@@ -170,7 +173,7 @@ def model_of(rows: StepRows, columns: Sequence[Column]) -> StepModel:
         if design.software.experts is not None:  # 0 with a capacity factor
             factors[i, host] = float(leaf(design, _HOST) > 0.0)
     limits = {chip: catalog.clock_share(str(chip)) for chip in set(rows.chips)}
-    for name in SPREADS["chip"]:
+    for name in PRODUCTS:
         factors[:, ALL_NAMES.index(name)] = [limits[chip] for chip in rows.chips]
     indices = [tuple(ALL_NAMES.index(name) for name in c.names) for c in columns]
     return StepModel(rows, PARAMETERS, indices, members, offsets, factors)
