@@ -254,9 +254,11 @@ def _pass_launch_time(design: Design, layout: Layout) -> Scalar:
     Graphs of layers leave the experts of dropless mixtures out, whose rows the host learns in between: what a layer
     with experts takes beyond one without.
     """
-    software, host, experts = design.software, design.software.host_time, 0.0
+    software, host = design.software, design.software.host_time
     if software.experts is not None:
         host = max_prefer_first(host, unfused_cost(design, software.experts.expert_host_time))
-        experts = host - software.host_time
     eager = 1.0 + EAGER_LAUNCHES * layout.eager
-    return graph_launch_time(design, host * eager, times(experts, eager))
+    launches = host * eager
+    if design.mapping.graph is None:
+        return launches
+    return graph_launch_time(design, launches, (host - software.host_time) * eager)

@@ -42,7 +42,7 @@ ALL = [(kind, slug) for kind in catalog.kinds() for slug in catalog.names(kind)]
 @pytest.fixture
 def user_folder(tmp_path):
     """An empty folder of a user's own entries."""
-    for kind in ("accelerators", "workloads", "systems", "networks"):
+    for kind in ("accelerators", "workloads", "systems", "networks", "software"):
         (tmp_path / kind).mkdir()
     return tmp_path
 
@@ -390,6 +390,18 @@ def test_a_users_entry_hides_the_shipped_one(user_folder):
     write(user_folder / "accelerators", "h100-sxm-80gb", TEN_LINES)
     assert catalog.record(types.Accelerator, "h100-sxm-80gb", folder=user_folder).matrix_rate.bf16 == 500e12
     assert catalog.record(types.Accelerator, "h100-sxm-80gb").matrix_rate.bf16 == 989.4e12
+
+
+def test_a_stack_may_state_its_graphs(user_folder, monkeypatch):
+    """A mapping that leaves them open has those of its stack, none where the stack states none."""
+    shipped = catalog.entry("software", "nemo").path.read_text(encoding="utf-8")
+    graphs = 'graph = "layer"\nattention ='
+    write(user_folder / "software", "of-layers", shipped.replace("attention =", graphs, 1))
+    monkeypatch.setenv("DSE_CATALOG", str(user_folder))
+    options = dict(n_devices=8, tp=8)
+    assert dse.design("llama-3-8b", "h100", "nemo", **options).mapping.graph is None
+    assert dse.design("llama-3-8b", "h100", "of-layers", **options).mapping.graph == types.Graph.layer
+    assert dse.design("llama-3-8b", "h100", "of-layers", graph="none", **options).mapping.graph == types.Graph.none
 
 
 def test_an_edit_counts_at_once(user_folder):

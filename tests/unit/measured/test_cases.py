@@ -352,6 +352,15 @@ def test_a_schedule_is_read_by_its_name(table):
     assert only(table(stated | {"schedule": "fifo"})).skip.reason == "schedule unknown"
 
 
+@pytest.mark.parametrize(("text", "code"), [("layer", 1.0), ("Iteration", 2.0), ("none", None), ("", None)])
+def test_graphs_are_read_by_their_name(table, text, code):
+    assert only(table(STATED | {"cuda_graph": text})).design.mapping.graph == code
+
+
+def test_unknown_graphs_are_skipped(table):
+    assert only(table(STATED | {"cuda_graph": "layers"})).skip.reason == "CUDA graphs unknown"
+
+
 #: A step of DeepSeek-V3 as NVIDIA's performance summaries list it.
 DEEPSEEK = {
     "model": "DeepSeek-V3",

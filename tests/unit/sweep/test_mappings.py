@@ -315,6 +315,13 @@ def test_schedules_that_no_mapping_can_run_are_told(axes, told):
     assert told in str(error.value)
 
 
+def test_graphs_are_an_axis_as_far_as_the_stack_has_them():
+    axes = 'graph = ["none", "layer", "iteration"]\npp = [1, 2]'
+    for stack, offered in (("megatron-2022", {0}), ("nemo", {0, 1}), ("megatron-bridge", {0, 1, 2})):
+        spec = sweep(axes, more=f'[software]\nname = "{stack}"')
+        assert {m["graph"] for m in table(spec)} == offered
+
+
 def test_a_stack_without_a_schedule_leaves_it_out():
     axes = 'schedule = ["1f1b", "zb-h1", "dualpipe"]\npp = [2]'
     for stack, offered in (("nemo", {0}), ("torchtitan", {0, 2}), ("deepseek-dualpipe", {0, 2, 4})):

@@ -68,6 +68,7 @@ def test_gradients_go_to_those_who_hold_the_same_weights(values, rank, groups):
 def test_what_a_design_leaves_to_its_stack_is_no_cell():
     assert design_cells({"mapping.experts.overlap_ep": -1.0, "mapping.experts.ep": 4.0}) == {"ep": "4"}
     assert design_cells({"mapping.schedule": float(Schedule.dualpipe)}) == {"schedule": "dualpipe"}
+    assert design_cells({"mapping.graph": 1.0}) == {"cuda_graph": "layer"}
 
 
 def test_events_have_the_fields_of_profiles(tmp_path):
