@@ -98,11 +98,19 @@ class RecipeDesign:
     def _other_shape(self) -> dict[str, float]:
         """Return path → value of the leaves of a stated shape that differ from those of the named model."""
         from dse.designs import catalog
+        from dse.types import Experts
+        from dse.types.paths import leaves
 
         if not self.workload or self.reading is None or self.model is not None:
             return {}
-        entry = catalog.entry("workload", self.workload)
+        entry, defaults = catalog.entry("workload", self.workload), leaves(Experts, "workload.experts.")
         model_values = {path: entry.value(path.removeprefix("workload.")) for path in self.reading.shape}
+        if entry.states("experts"):  # what a file leaves out of its experts has a default, as their capacity
+            model_values |= {
+                path: defaults[path]["default"]
+                for path, value in model_values.items()
+                if value is None and path in defaults
+            }
         return {
             path: value
             for path, value in self.reading.shape.items()

@@ -317,6 +317,7 @@ def _policy_remark(options: Mapping[str, str]) -> str:
 # --- experts ----------------------------------------------------------------------------------------------
 
 _CAPACITY, _FACTOR, _SPARSE = "workload.experts.capacity", "capacity_factor", "sparse_matmul"
+_GROUPED = "software.experts.grouped_efficiency"
 
 
 def _capacity(leaf: Lookup) -> Pairs:
@@ -326,10 +327,13 @@ def _capacity(leaf: Lookup) -> Pairs:
 
 
 def _read_capacity(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → capacity of experts that options state; sparse products drop no token (layers/moe.py)."""
+    """Return path → capacity of experts that options state; sparse products drop no token (layers/moe.py).
+
+    Experts with a capacity have equal rows, in one batched product at the rate of any other one.
+    """
     factor = option_number(options, _FACTOR)
     is_dense = _SPARSE in options and not option_on(options, _SPARSE)
-    return {_CAPACITY: factor} if is_dense and factor and factor > 0.0 else {}
+    return {_CAPACITY: factor, _GROUPED: 1.0} if is_dense and factor and factor > 0.0 else {}
 
 
 def _dense_remark(options: Mapping[str, str]) -> str:
@@ -386,7 +390,7 @@ MAXTEXT = read_tool(
         "shards": CompositeOption((_ZERO,), _shards, _read_shards),
         "batch": CompositeOption((_MICRO, _BATCH), _device_batch, _read_device_batch),
         "pipeline": CompositeOption((_CODE, _CHUNKS), _pipeline, _read_pipeline),
-        "capacity": CompositeOption((_CAPACITY,), _capacity, _read_capacity),
+        "capacity": CompositeOption((_CAPACITY, _GROUPED), _capacity, _read_capacity),
         "recompute": CompositeOption((_RECOMPUTE, _KEEPS, _OFFLOADED), _recompute, _read_recompute),
     },
     remarks=(_policy_remark, _dense_remark),

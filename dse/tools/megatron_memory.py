@@ -56,13 +56,20 @@ def _modules(options: _Options) -> list[str]:
 
 
 def _read_recompute(options: _Options) -> dict[str, float]:
-    """Return path → code of recompute, and the share of layers of ``block``, which counts layers of each chunk."""
+    """Return path → code of recompute, and the share of layers of ``block``, which counts layers of each chunk.
+
+    Primus may list the layers of the model instead (recompute_layer_ids).
+    """
     granularity, method = (options.get(f"--recompute-{name}", "").lower() for name in ("granularity", "method"))
     n_layers, chunk_layers = layer_count(options), option_number(options, "--recompute-num-layers")
     modules, is_of_experts = _modules(options), is_on(options, "--moe-layer-recompute")
     is_of_layers = is_on(options, "--checkpoint-activations") or (bool(method) and not granularity)  # of 2021
     if granularity == "full" or is_of_layers:
         values = {"mapping.recompute": float(Recompute.full)}
+        if n_layers is not None and (
+            listed_layers := set(re.findall(r"\d+", options.get("--recompute-layer-ids", "")))
+        ):
+            return values | {"mapping.recompute_share": min(len(listed_layers) / n_layers, 1.0)}
         if method != "block" or n_layers is None or chunk_layers is None:
             return values
         chunks = read_virtual_stages(options).get("mapping.virtual_stages", 1.0)

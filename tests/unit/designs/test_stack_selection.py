@@ -87,6 +87,7 @@ def test_no_system_of_the_catalogue_names_a_stack():
     ("h100", "torchtitan", "llama-3-8b", "torchtitan"), ("eos", "maxtext", "llama-3-8b", "jax-toolbox-h100"),
     ("dgx-b200", "maxtext", "llama-3-8b", "jax-toolbox-h100"), ("tpu-v5p", "maxtext", "llama-3-8b", "maxtext-v5p"),
     ("mi355x", "megatron-lm", "llama-3-8b", "megatron-core-rocm"),
+    ("mi300x", "torchtitan", "llama-3-8b", "torchtitan-rocm"),
     ("a100", "megatron-lm", "llama-3-8b", "megatron-core-te-ampere"),  # those of 2021 and 2022 are of another era
     ("mi300x", "nemo", "llama-3-8b", "megatron-core-rocm"),  # NeMo has no stack for AMD
     ("v100", "", "llama-3-8b", "megatron-2021"), ("l40s", "", "llama-3-8b", "megatron-core-te"),

@@ -122,7 +122,7 @@ def test_experts_of_a_row_without_their_degree_are_sharded_as_all_weights(candid
     """ici_expert_parallelism is 1 by default, and a capacity is that of a row's padded experts."""
     found = candidates(model="Mixtral-8x7B", params_B="46.7", active_params_B="12.9", capacity="1.25", ep="")
     assert {(m.experts.ep, m.zero_stage) for m in found.mappings} == {(1, 3)} and found.completed["ep"] == "1"
-    assert found.workload.experts.capacity == 1.25
+    assert found.workload.experts.capacity == 1.25 and found.software.experts.grouped_efficiency == 1
     assert {m.experts.ep for m in candidates(model="Mixtral-8x7B", ep="4").mappings} == {4}
 
 

@@ -517,6 +517,14 @@ EXPERIMENTS = {
         "global_batch_size: 64}",
         {"tool": "primus", "devices": 32, "chip": "mi300x", "seq_len": 8192, "schedule": Schedule.zb_v},
     ),
+    "layers by number": (
+        "NNODES=32 EXP=examples/megatron/configs/MI355X/x.yaml bash examples/run_pretrain.sh",
+        "megatron", "mixtral_8x7B_v0.1.yaml",
+        "{recompute_granularity: full, recompute_layer_ids: '0,3,4,4,31', pipeline_model_parallel_size: 2, "
+        "use_turbo_deepep: true, global_batch_size: 256}",
+        {"tool": "primus", "chip": "mi355x", "recompute": Recompute.full, "recompute_share": 4 / 32,
+         "all_to_all": AllToAll.by_node},
+    ),
     "torchtitan": (
         "EXP=examples/torchtitan/configs/MI355X/x.yaml bash examples/run_pretrain.sh --training.local_batch_size 3",
         "torchtitan", "llama3.1_70B-fp8.yaml",

@@ -377,6 +377,7 @@ def test_maxtext_drops_tokens_of_dense_products(options, capacity):
     text = f"python3 -m MaxText.train base.yml model_name=mixtral-8x7b {options}"
     found = read({"run.sh": text}, TOOLS, n_devices=8, system="tpu-v6e")
     assert found.shape.get("workload.experts.capacity") == capacity
+    assert found.values.get("software.experts.grouped_efficiency") == (capacity and 1.0)
     assert any("all experts compute all tokens" in note for note in found.notes) == (options == "sparse_matmul=False")
 
 
