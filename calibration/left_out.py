@@ -24,10 +24,10 @@ import numpy as np
 from calibration import engines
 from dse.designs import catalog
 from dse.doors import SERVING, Study
-from dse.lab.fits import experts, levels, steps
+from dse.lab.fits import levels, steps
 from dse.lab.fits.fit import FitProblem, Minimum, folds
-from dse.lab.fits.step_priors import fitted_as, stack_parameters
-from dse.lab.fits.step_rows import StepModel, StepRows, is_plain, rows_of
+from dse.lab.fits.step_priors import fitted_as
+from dse.lab.fits.step_rows import StepModel, StepRows, is_fitted, is_plain, rows_of
 from dse.measured import comparison, predict_cases, read_cases, read_table
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.kinds import KINDS, kind_of
@@ -221,32 +221,29 @@ def training(tables: Sequence[str | Path]) -> list[LeftOut]:
     lookup = Lookup()
     compared = compare_predictions(predict_cases(cases, lookup))
     rows = rows_of(compared, lookup.kernel_families)
-    found = [*_dense(cases, rows), *_pods(compared, lookup)]
-    if (mixtures := experts.rows_of(compared, lookup.kernel_families)) is not None:
-        found += _mixtures(mixtures)
-    found += [*_vendors(cases), *_never_fitted(compared, {key(c) for c in rows.compared}), *_memory(compared)]
+    found = [*_steps(cases, rows), *_pods(compared, lookup)]
+    found += [*_vendors(cases), *_never_fitted(compared), *_memory(compared)]
     return with_chips(found, compared)
 
 
-class DenseFit(NamedTuple):
-    """The fit of all stacks to steps of dense models."""
+class StepFit(NamedTuple):
+    """The fit of all stacks and chips to steps."""
 
-    columns: list[tuple[str, str]]
+    columns: list[steps.Column]
     problem: FitProblem
     whole: Minimum
 
     @classmethod
-    def of(cls, rows: StepRows) -> DenseFit:
+    def of(cls, rows: StepRows) -> StepFit:
         """The fit to rows."""
-        own = {stack: stack_parameters(Lookup().software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))}
-        columns = steps.columns_of(rows, own)
+        columns = steps.columns_of(rows)
         problem = steps.problem_of(rows, columns, rows.weights)
         return cls(columns, problem, problem.solve())
 
 
-def _dense(cases: Sequence, rows: StepRows) -> Iterator[LeftOut]:
-    """Steps of dense models, by fits of all stacks without a group."""
-    columns, problem, whole = DenseFit.of(rows)
+def _steps(cases: Sequence, rows: StepRows) -> Iterator[LeftOut]:
+    """Steps by fits of all stacks without a group; of mixtures the first row of each point."""
+    columns, problem, whole = StepFit.of(rows)
     near = linear(problem, whole)
     with kernels_of(_earlier_than):
         lookup = Lookup()
@@ -255,11 +252,12 @@ def _dense(cases: Sequence, rows: StepRows) -> Iterator[LeftOut]:
     assert [key(c) for c in earlier.compared] == [key(c) for c in rows.compared], "other rows with earlier kernels"
     places = [place(c, fitted_as(c.prediction.stack)) for c in rows.compared]
     deviations = _stack_deviations(rows.compared)
+    first = np.array([rows.points.index(point) == i for i, point in enumerate(rows.points)]) | ~rows.mixtures
     for by, labels in labels_of(places, list(rows.sources), rows.groups).items():
         for group in dict.fromkeys(labels):
             part = np.array([label == group for label in labels])
             errors = (foreign if by == "generation" else problem).residuals(near.solve(~part, whole.z).z)
-            yield from _figures("step", by, group, part, places, rows.compared, errors, deviations)
+            yield from _figures("step", by, group, part & first, places, rows.compared, errors, deviations, part)
 
 
 def labels_of(
@@ -290,31 +288,11 @@ def _figures(
         yield left_out(figure, by, group, c, places[i], at, errors[i], deviations[i])
 
 
-def _mixtures(rows: experts.ExpertRows) -> Iterator[LeftOut]:
-    """Steps of mixtures of experts, with dense steps as fitted; the first row of each point."""
-    problem = experts.problem_of(rows)
-    whole = problem.solve()
-    near = linear(problem, whole)
-    compared = rows.steps.compared
-    places = [place(c) for c in compared]
-    first = np.array([rows.points.index(point) == i for i, point in enumerate(rows.points)])
-    for by, labels in labels_of(places, [c.source for c in compared], [point[1:] for point in rows.points]).items():
-        for group in dict.fromkeys(labels):
-            part = np.array([label == group for label in labels])
-            errors = problem.residuals(0.0 * whole.z if part.all() else near.solve(~part, whole.z).z)
-            keep = _figures("step", by, group, part, places, compared, errors, np.zeros(len(places)))
-            yield from (one for one, i in zip(keep, np.flatnonzero(part), strict=True) if first[i])
-    blind = experts.with_defaults(rows.steps)
-    for i in map(int, np.flatnonzero(first)):
-        c = compared[i]
-        yield left_out("step", "kind", "mixture", c, places[i], ("kind",), blind[i])
-
-
 def _pods(compared: Sequence[Comparison], lookup: Lookup) -> Iterator[LeftOut]:
     """Steps of TPUs: the level of a generation by the prior, without its rows."""
     rows = rows_of(compared, lookup.kernel_families, levelled=True)
     everywhere = [np.ones(len(rows.stacks), bool)]
-    model = StepModel(rows, (levels.LEVEL, levels.LOSS), [0], everywhere)
+    model = StepModel(rows, (levels.LEVEL, levels.LOSS), [(0,)], everywhere)
     errors = model.problem(rows.trust, levels.NOISE, levels.DELTA).residuals(np.zeros(1))
     places = [place(c) for c in rows.compared]
     for group in sorted({p.chip for p in places}):
@@ -333,16 +311,10 @@ def _vendors(cases: Sequence) -> Iterator[LeftOut]:
             yield left_out("step", "vendor", at.vendor, c, at, ("vendor", "framework"))
 
 
-def _never_fitted(compared: Sequence[Comparison], fitted: set[tuple[str, int, str]]) -> Iterator[LeftOut]:
+def _never_fitted(compared: Sequence[Comparison]) -> Iterator[LeftOut]:
     """Steps that no fit has used, as the catalogue predicts them."""
     kept = [
-        c
-        for c in compared
-        if is_timed(c)
-        and c.prediction.stack
-        and key(c) not in fitted
-        and not experts.is_fitted(c)
-        and "tpu" not in place(c).chip
+        c for c in compared if is_timed(c) and c.prediction.stack and not is_fitted(c) and "tpu" not in place(c).chip
     ]
     for c, deviation in zip(kept, _stack_deviations(kept), strict=True):
         at = levels_of(place(c), measured_places(serves=False), is_new_source=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibration.left_out import DenseFit, linear, place
+from calibration.left_out import StepFit, linear, place
 from dse.doors import TRAINING
 from dse.lab.decide.worth import Belief, MeasurementCandidate, measurement_value
 from dse.lab.fits.step_priors import fitted_as
@@ -52,7 +52,7 @@ def left_out(tables: Sequence[str | Path]) -> list[Rows]:
     lookup = Lookup()
     cases = [case for path in tables for case in read_cases(path)]
     rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families)
-    fit = DenseFit.of(rows)
+    fit = StepFit.of(rows)
     near, size = linear(fit.problem, fit.whole), Counter(map(str, rows.sources))
     largest: dict[str, str] = {}
     for source, count in size.most_common():

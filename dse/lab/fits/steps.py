@@ -49,6 +49,9 @@ from dse.measured.comparison import compare_predictions
 #: Relative size of an error against which priors are weighted, and above which the loss is linear.
 NOISE, DELTA = 0.03, 0.06
 
+#: Fits without a group: most changes of slopes, and move of a value in prior spreads below which slopes stay.
+_RESTARTS, _NEAR = 2, 0.3
+
 #: Prior mean of the step of a release, in its prior spreads: newer ones are not slower.
 _NEWER = -0.5
 
@@ -326,23 +329,33 @@ def _sized(labels: Sequence[str]) -> list[tuple[str, int]]:
 def left_out_errors(problem: FitProblem, solution: StackSolution, labels: Sequence[str]) -> np.ndarray:
     """Return log errors of every row by a fit without its group [row], NaN for rows of no group.
 
-    Values move along the slopes at the whole fit; their errors are those of the model.
+    A fit moves along the slopes at the whole fit, then, where any value moved far, along those at the point reached.
 
     Args:
         problem: of all rows.
         solution: the whole fit.
         labels: group of each row, "" for none.
     """
-    near = dataclasses.replace(
-        problem,
-        residuals=lambda z: solution.errors + solution.jacobian @ (z - solution.z),
-        slopes=lambda z, errors: solution.jacobian,
-    )
 
     def errors_without(part: np.ndarray) -> np.ndarray:
-        return problem.residuals(near.solve(~part, solution.z).z)
+        z = _moved(problem, ~part, solution.z, solution.errors, solution.jacobian)
+        errors = problem.residuals(z)
+        for _ in range(_RESTARTS):
+            if np.max(np.abs(z - solution.z)) < _NEAR:
+                break
+            z = _moved(problem, ~part, z, errors, problem.slopes(z, errors))
+            errors = problem.residuals(z)
+        return errors
 
     return cross_validation_errors(labels, errors_without)
+
+
+def _moved(problem: FitProblem, rows: np.ndarray, z: np.ndarray, errors: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """Return ``z`` of the minimum over the rows of a mask, with errors that are linear about ``z``."""
+    linear = dataclasses.replace(
+        problem, residuals=lambda other: errors + slopes @ (other - z), slopes=lambda other, _: slopes
+    )
+    return linear.solve(rows, z).z
 
 
 def calibrate(paths: Sequence[str | Path], k: int = 5, progress: Callable[[str], None] = print) -> Calibration:
