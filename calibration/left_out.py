@@ -292,7 +292,7 @@ def _pods(compared: Sequence[Comparison], lookup: Lookup) -> Iterator[LeftOut]:
     """Steps of TPUs: the level of a generation by the prior, without its rows."""
     rows = rows_of(compared, lookup.kernel_families, levelled=True)
     everywhere = [np.ones(len(rows.stacks), bool)]
-    model = StepModel(rows, (levels.LEVEL, levels.LOSS), [(0,)], everywhere)
+    model = StepModel(rows, (levels.LEVEL, levels.LOSS, levels.ATTENTION), [(0, 2)], everywhere)
     errors = model.problem(rows.trust, levels.NOISE, levels.DELTA).residuals(np.zeros(1))
     places = [place(c) for c in rows.compared]
     for group in sorted({p.chip for p in places}):

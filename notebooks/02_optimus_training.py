@@ -200,7 +200,7 @@ generations = {choice: swept(*choice) for choice in itertools.product(PRECISIONS
 
 # %%
 CHIPS = ["a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm-180gb"]
-MODERN = ["megatron-core-te-ampere", "megatron-bridge", "megatron-bridge-blackwell"]
+MODERN = ["megatron-core-te", "megatron-bridge", "megatron-bridge"]
 
 
 def rate(chip=0, memory=0, network=0, precision="bf16", batch=0, software=False, recompute="any"):

@@ -43,7 +43,7 @@ from dse.views.plot.ticks import plain_ticks
 folder = Path(tempfile.mkdtemp())
 stacks = folder / "my_catalog" / "software"  # a catalogue of one's own: a copy of the nearest stack
 stacks.mkdir(parents=True)
-nearest = catalog.catalog_root() / "software" / "megatron-core-te-hopper.toml"
+nearest = catalog.catalog_root() / "software" / "megatron-core-te.toml"
 (stacks / "our-stack.toml").write_text(nearest.read_text().replace(nearest.stem, "our-stack"))
 os.environ["DSE_CATALOG"] = str(folder / "my_catalog")
 

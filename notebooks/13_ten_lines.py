@@ -67,7 +67,7 @@ accelerator = "aurora-1"
 devices_per_node = 8
 scale_up = "nvlink-4"
 scale_out = "infiniband-ndr"
-software = "megatron-core-te-hopper"
+software = "megatron-core-te"
 """,
 }
 folder = Path(tempfile.mkdtemp())
@@ -103,7 +103,7 @@ name = "our-40b"
 name = "our-cluster"
 n_devices = 512
 [software]
-name = "megatron-core-te-hopper"
+name = "megatron-core-te"
 [mapping]
 precision = "bf16"
 zero_stage = 1

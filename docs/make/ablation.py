@@ -146,12 +146,12 @@ ABLATIONS = (
         remark="batch and micro-batch are ours; the stack is DeepSpeed's of 2021, whose gathers have the rate of one link",
     ),
     Ablation(
-        "zero bubble for 1F1B: ZB-H1", ("gpt-3-13b", "selene", "megatron-core-te-ampere"),
+        "zero bubble for 1F1B: ZB-H1", ("gpt-3-13b", "selene", "megatron-core-te"),
         _EIGHT_STAGES, {"schedule": "zb-h1"},
         "up to 23 % at the same memory", "Qi et al. 2024, abstract", 1.0, 1.25,
     ),
     Ablation(
-        "zero bubble for 1F1B: ZB-V", ("gpt-3-13b", "selene", "megatron-core-te-ampere"),
+        "zero bubble for 1F1B: ZB-V", ("gpt-3-13b", "selene", "megatron-core-te"),
         _EIGHT_STAGES,
         {"schedule": "zb-v", "virtual_stages": 2}, "up to 23 % at the same memory", "Qi et al. 2024, abstract",
         1.0, 1.25,
@@ -168,7 +168,7 @@ ABLATIONS = (
         "DeepSeek-AI 2024, section 3.2.2", 1.0, 2.0, remark="nothing hidden",
     ),
     Ablation(
-        "heads for sequence, not a ring of keys and values", ("llama-3-8b", "eos", "megatron-core-te-hopper"),
+        "heads for sequence, not a ring of keys and values", ("llama-3-8b", "eos", "megatron-core-te"),
         dict(n_devices=8, cp=8, micro_batch=1, global_batch=8, seq_len=131072, recompute="full"),
         {"cp_comm_type": "a2a"}, "within 0.5 % inside a node", "runs of Megatron-Bridge", 0.99, 1.01,
         remark="kernels of a ring are shorter (flash_sequence), 6 %, and their outputs summed, 2 %",

@@ -184,9 +184,9 @@ def _stands_out() -> str:
 
 #: Generated chip → the same as sold, and a stack of both.
 TWINS = {
-    "generated-a100": ("a100-sxm-80gb", "megatron-core-te-ampere"),
-    "generated-h100": ("h100-sxm-80gb", "megatron-core-te-hopper"),
-    "generated-b200": ("b200-sxm-180gb", "megatron-core-te-blackwell"),
+    "generated-a100": ("a100-sxm-80gb", "megatron-core-te"),
+    "generated-h100": ("h100-sxm-80gb", "megatron-core-te"),
+    "generated-b200": ("b200-sxm-180gb", "megatron-core-te"),
     "generated-mi300x": ("mi300x", "megatron-core-rocm"),
 }
 
@@ -240,7 +240,7 @@ def _dies() -> str:
         **{name: catalog.record(record, names[name]) for name, record in records.items()},
     )
     model, devices, mapping = STUDIES["Llama-3-70B, tp 8, pp 4"]
-    base = dse.design(model, "gpu", "megatron-core-te-blackwell", devices, **mapping, precision="bf16", any_option=True)
+    base = dse.design(model, "gpu", "megatron-core-te", devices, **mapping, precision="bf16", any_option=True)
     rows, whole = [], None
     for dies in map(float, DIES):
         own = {

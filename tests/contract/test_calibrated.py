@@ -73,7 +73,7 @@ MIXTURES = "mixtures of experts (rows of dense models; stacks with rows of mixtu
 def test_a_stack_that_saw_no_mixture_of_experts_says_which_stacks_did():
     mixture = {"workload.experts.n_experts": 128.0}.get
     (told,) = calibrated.uncalibrated_quantities("nemo", mixture, "h100-sxm-80gb")
-    assert told.startswith(MIXTURES) and "mlperf-b200" not in told  # shares its dense rows alone
+    assert told.startswith(MIXTURES) and "mlperf" not in told  # shares its dense rows alone
     assert calibrated.uncalibrated_quantities("nemo", mixture) == ["mixtures of experts (rows of dense models)"]
     assert calibrated.uncalibrated_quantities("megatron-bridge", mixture, "h100-sxm-80gb") == []
     (told,) = calibrated.uncalibrated_quantities("megatron-bridge", mixture, "h200-sxm-141gb")
@@ -224,15 +224,15 @@ def test_a_calibration_writes_what_its_rows_cover(tmp_path):
 def test_a_calibration_writes_where_its_rows_are_mixtures_of_experts(tmp_path):
     folder, table = tmp_path / "software", tmp_path / "mixture.csv"
     folder.mkdir()
-    for name in ("megatron-bridge", "mlperf-b200"):  # which share the fit of dense steps
+    for name in ("megatron-bridge", "mlperf"):  # which share the fit of dense steps
         (folder / f"{name}.toml").write_text((catalog.catalog_root() / "software" / f"{name}.toml").read_text())
     table.write_text(
         "model,gpu,software,n_gpus,tp,pp,ep,micro_batch,global_batch,seq_len,recompute,iteration_s_measured\n"
         "qwen3-235b-a22b,H100,megatron-bridge,256,2,8,32,1,2048,4096,none,20\n"
-        "llama-3-8b,B200,mlperf-b200,64,1,1,,1,512,8192,none,2\n"
+        "llama-3-8b,B200,mlperf,64,1,1,,1,512,8192,none,2\n"
     )
     ranges.write_catalog([table], tmp_path)
-    found = [catalog.entry("software", name, folder=tmp_path) for name in ("megatron-bridge", "mlperf-b200")]
+    found = [catalog.entry("software", name, folder=tmp_path) for name in ("megatron-bridge", "mlperf")]
     assert [one.value("calibrated.mixtures") for one in found] == [("h100-sxm-80gb",), ()]
     assert len(found[1].value("calibrated.accelerators")) == 2
 

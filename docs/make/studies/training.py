@@ -142,8 +142,8 @@ def generations() -> dict[str, float]:
         "A100, full recompute": _rates("selene", "megatron-2021", "bf16", 256, ("full",)),
         "A100": _rates("selene", "megatron-2021", "bf16", 256, _ANY),
         "H100": _rates("eos", "megatron-bridge", "fp8", 2048, _ANY),
-        "B200": _rates("b200-sxm-180gb", "megatron-bridge-blackwell", "fp8", 2048, _ANY),
-        "B200, FP4": _rates("b200-sxm-180gb", "megatron-bridge-blackwell", "nvfp4", 2048, _ANY),
+        "B200": _rates("b200-sxm-180gb", "megatron-bridge", "fp8", 2048, _ANY),
+        "B200, FP4": _rates("b200-sxm-180gb", "megatron-bridge", "nvfp4", 2048, _ANY),
     }
 
 
@@ -180,7 +180,7 @@ def bounds_by_node() -> tuple[float, ...]:
     base = dse.design(
         "gpt-3-175b",
         "eos",
-        "megatron-core-te-hopper",
+        "megatron-core-te",
         1024,
         tp=8,
         pp=8,
@@ -374,7 +374,7 @@ def _partition_settings() -> str:
 MEGASCALE = Case(
     "gpt-3-175b",
     "nemo-a100",
-    "megatron-core-te-ampere",
+    "megatron-core-te",
     dict(
         n_devices=12288,
         tp=8,
@@ -452,7 +452,7 @@ def _holmes() -> tuple[float, float]:
 _MIXTRAL = Case(
     "mixtral-8x7b",
     "b200-sxm-180gb",
-    "megatron-bridge-blackwell",
+    "megatron-bridge",
     dict(
         n_devices=64,
         ep=8,

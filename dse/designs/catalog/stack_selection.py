@@ -96,7 +96,7 @@ def default_software(
     >>> default_software("eos"), default_software("eos", serving=True), default_software("eos", workload="deepseek-v3")
     ('nemo', 'vllm', 'megatron-bridge')
     >>> default_software("gb300-nvl72"), default_software("eos", tool="torchtitan")
-    ('megatron-bridge-blackwell-ultra', 'torchtitan')
+    ('megatron-bridge', 'torchtitan')
     """
     system = entry("system", system_name, where, folder)
     device = device_of(system, folder)

@@ -24,8 +24,9 @@ from dse.lab.fits.writing import Revision
 from dse.measured import Lookup, predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 
-#: Priors of the level of a generation and of the loss between slices.
+#: Priors of the level of a generation, and of the loss between slices. Attention has the level of products.
 LEVEL, LOSS = parameters_of(DOCUMENT["levels"])
+ATTENTION = dataclasses.replace(LEVEL, path="software.flash_slowdown")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +61,8 @@ def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = pri
     rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families, levelled=True)
     stacks = sorted(set(rows.stacks))
     rows_by_column = [rows.stacks == stack for stack in stacks] + [np.ones(len(rows.stacks), bool)]
-    problem = StepModel(rows, (LEVEL, LOSS), [(0,)] * len(stacks) + [(1,)], rows_by_column).problem(
-        rows.trust, NOISE, DELTA
-    )
+    columns = [(0, 2)] * len(stacks) + [(1,)]
+    problem = StepModel(rows, (LEVEL, LOSS, ATTENTION), columns, rows_by_column).problem(rows.trust, NOISE, DELTA)
     fit = problem.solve().fit([*(dataclasses.replace(LEVEL, path=stack) for stack in stacks), LOSS])
     progress(f"{counted(len(rows.measured), 'row')}, mean error {mean_error(fit.errors):.2%}")
     models = [(stack, group[:3]) for stack, group in zip(rows.stacks, rows.groups, strict=True)]
@@ -133,4 +133,5 @@ def _level_entries(calibration: LevelCalibration, stack: str) -> dict[str, str]:
         "source": writing.quoted(f"dse calibrate: {about}"),
         "residual": f"{residual:.3f}",
         "matrix_slowdown": level,
+        "flash_slowdown": level,
     }

@@ -77,9 +77,9 @@ def test_no_system_of_the_catalogue_names_a_stack():
 
 
 @pytest.mark.parametrize(("system", "tool", "workload", "stack"), [
-    ("dgx-gb300", "", "llama-3-8b", "megatron-bridge-blackwell-ultra"),
-    ("b300-sxm-288gb", "", "deepseek-v3", "megatron-bridge-blackwell-ultra"),
-    ("b100", "", "llama-3-8b", "megatron-bridge-blackwell"),  # no rows of it: the nearest in matrix rate
+    ("dgx-gb300", "", "llama-3-8b", "megatron-bridge"),
+    ("b300-sxm-288gb", "", "deepseek-v3", "megatron-bridge"),
+    ("b100", "", "llama-3-8b", "megatron-bridge"),  # no rows of it: the nearest in matrix rate
     ("h800-cluster", "", "qwen3-235b-a22b", "megatron-bridge"),  # of no model is DeepSeek's own stack the default
     ("selene", "", "gpt-3-175b", "megatron-2022"), ("jean-zay", "", "gpt-3-175b", "megatron-deepspeed"),
     ("eos", "", "llama-3-8b", "nemo"), ("eos", "", "deepseek-v3", "megatron-bridge"),  # NeMo of 2024 has no such rows
@@ -88,7 +88,7 @@ def test_no_system_of_the_catalogue_names_a_stack():
     ("dgx-b200", "maxtext", "llama-3-8b", "jax-toolbox-h100"), ("tpu-v5p", "maxtext", "llama-3-8b", "maxtext-v5p"),
     ("mi355x", "megatron-lm", "llama-3-8b", "megatron-core-rocm"),
     ("mi300x", "torchtitan", "llama-3-8b", "torchtitan-rocm"),
-    ("a100", "megatron-lm", "llama-3-8b", "megatron-core-te-ampere"),  # those of 2021 and 2022 are of another era
+    ("a100", "megatron-lm", "llama-3-8b", "megatron-core-te"),  # those of 2021 and 2022 are of another era
     ("mi300x", "nemo", "llama-3-8b", "megatron-core-rocm"),  # NeMo has no stack for AMD
     ("v100", "", "llama-3-8b", "megatron-2021"), ("l40s", "", "llama-3-8b", "megatron-core-te"),
     ("trainium-2", "", "deepseek-v3", "neutral"), ("generated-a100", "", "llama-3-8b", "jax-toolbox-a100"),
@@ -159,7 +159,7 @@ RATES = '[matrix_rate]\nbf16 = "1 PFLOP/s"\n[memory]\ncapacity = "80 GiB"\nbandw
 @pytest.mark.parametrize(("lines", "tool", "stack"), [
     ((), "", "neutral"), (('kernels = "generic"',), "", "neutral"), (('kernels = "tpu"',), "", "maxtext"),
     (('kernels = "ampere"',), "", "jax-toolbox-a100"),
-    (('kernels = "ampere"',), "megatron-lm", "megatron-core-te-ampere"),
+    (('kernels = "ampere"',), "megatron-lm", "megatron-core-te"),
     (('kernels = "cdna"',), "", "megatron-core-rocm"), (('vendor = "Acme"', 'kernels = "ampere"'), "", "neutral"),
     (('vendor = "Acme"', 'kernels = "ampere"'), "nemo", "neutral"),
 ])  # fmt: skip

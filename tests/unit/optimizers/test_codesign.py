@@ -42,7 +42,7 @@ node = "n3e"
 memory = "hbm4-8-0"
 
 [software]
-name = "megatron-core-te-hopper"
+name = "megatron-core-te"
 any_option = true
 
 [mapping]

@@ -84,7 +84,7 @@ def test_it_is_told():
     assert columns(COMPARED)[0].notes["nodes"] == (
         "each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, jax-toolbox-a100), "
         "h100-sxm-80gb (8 a node, nvlink-4, megatron-bridge), "
-        "gb200-nvl72 (72 a node, nvlink-5, megatron-bridge-blackwell); the network between nodes is that of eos"
+        "gb200-nvl72 (72 a node, nvlink-5, megatron-bridge); the network between nodes is that of eos"
     )
     told = columns(COMPARED, fixed='scale_up = "nvlink-4"', software='name = "nemo"')[0].notes["nodes"]
     assert "a100-sxm-80gb (8 a node), h100-sxm-80gb (8 a node), gb200-nvl72 (72 a node)" in told

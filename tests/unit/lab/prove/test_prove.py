@@ -26,7 +26,7 @@ accelerator = "gpu"
 chip.power_budget = "700 W"
 chip.stacks = 6
 [software]
-name = "megatron-core-te-hopper"
+name = "megatron-core-te"
 [axes]
 node = ["n7", "n5"]
 memory = ["hbm2e-3-2", "hbm3-5-2"]
