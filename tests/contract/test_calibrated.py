@@ -73,7 +73,7 @@ MIXTURES = "mixtures of experts (rows of dense models; stacks with rows of mixtu
 def test_a_stack_that_saw_no_mixture_of_experts_says_which_stacks_did():
     mixture = {"workload.experts.n_experts": 128.0}.get
     (told,) = calibrated.uncalibrated_quantities("nemo", mixture, "h100-sxm-80gb")
-    assert told.startswith(MIXTURES) and "mlperf" not in told  # shares its dense rows alone
+    assert told.startswith(MIXTURES) and "nemo" not in told
     assert calibrated.uncalibrated_quantities("nemo", mixture) == ["mixtures of experts (rows of dense models)"]
     assert calibrated.uncalibrated_quantities("megatron-bridge", mixture, "h100-sxm-80gb") == []
     (told,) = calibrated.uncalibrated_quantities("megatron-bridge", mixture, "h200-sxm-141gb")
@@ -224,7 +224,7 @@ def test_a_calibration_writes_what_its_rows_cover(tmp_path):
 def test_a_calibration_writes_where_its_rows_are_mixtures_of_experts(tmp_path):
     folder, table = tmp_path / "software", tmp_path / "mixture.csv"
     folder.mkdir()
-    for name in ("megatron-bridge", "mlperf"):  # which share the fit of dense steps
+    for name in ("megatron-bridge", "mlperf"):  # which share a fit, and have kernels of experts
         (folder / f"{name}.toml").write_text((catalog.catalog_root() / "software" / f"{name}.toml").read_text())
     table.write_text(
         "model,gpu,software,n_gpus,tp,pp,ep,micro_batch,global_batch,seq_len,recompute,iteration_s_measured\n"
@@ -233,7 +233,7 @@ def test_a_calibration_writes_where_its_rows_are_mixtures_of_experts(tmp_path):
     )
     ranges.write_catalog([table], tmp_path)
     found = [catalog.entry("software", name, folder=tmp_path) for name in ("megatron-bridge", "mlperf")]
-    assert [one.value("calibrated.mixtures") for one in found] == [("h100-sxm-80gb",), ()]
+    assert [one.value("calibrated.mixtures") for one in found] == [("h100-sxm-80gb",)] * 2
     assert len(found[1].value("calibrated.accelerators")) == 2
 
 
@@ -255,7 +255,7 @@ def test_a_fit_of_tpus_writes_no_range_of_a_stack_that_it_does_not_fit(tmp_path)
     assert catalog.entry("software", "megatron-bridge", folder=tmp_path).value("calibrated.n_devices") == (64.0, 64.0)
 
 
-@pytest.mark.parametrize(("device", "stack"), [("TPUv5e", "maxtext-v5e"), ("H100", "megatron-bridge")])
+@pytest.mark.parametrize(("device", "stack"), [("TPUv5e", "maxtext-v5e"), ("H100", "mlperf")])
 def test_a_source_names_no_stack_that_the_accelerator_lacks(tmp_path, device, stack):
     path = _row(tmp_path, 64)
     row = path.read_text().replace(",software,", ",source,").replace("H100,nemo", f"{device},MLPerf_training_v4.1")

@@ -29,7 +29,7 @@ from dse.designs import leaf, leaves_of
 from dse.doors import Study
 from dse.lab.fits.adding import is_level_scaled
 from dse.lab.fits.fit import curvature, posterior
-from dse.lab.fits.step_priors import PARAMETERS
+from dse.lab.fits.step_priors import NAMES, PARAMETERS
 from dse.measured import KINDS, TRACE_PARTS, Comparison, Lookup
 from dse.measured.decisions.evidence import RUN_DEVIATION, figure_of_row
 from dse.measured.prediction import evaluate_batch, group_by_structure
@@ -134,7 +134,8 @@ def priors_of(base: str, designs: Sequence[Design]) -> dict[str, float]:
         base: stack that the fit starts from.
         designs: of the rows; values that one of them lacks are left out.
     """
-    default_spreads = {p.path: p.spread for p in PARAMETERS if designs[0].workload.requests is None}
+    trains = designs[0].workload.requests is None
+    default_spreads = {p.path: p.spread for p in PARAMETERS if trains and p.path.removeprefix("software.") in NAMES}
     priors = default_spreads | total_deviations(spreads_of(base))
     for design in designs:
         priors = {path: width for path, width in priors.items() if path in leaves_of(design) and leaf(design, path)}
