@@ -57,8 +57,8 @@ _FOUR_BIT = 0.875
 #: benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md), for which the casts alone leave 1.01 and 1.23.
 _BY_ROW = 0.57
 
-#: Rate of products of MX blocks over that of products with a scale a tensor, in a training step: of Llama-3-8B on B200,
-#: GB200 and GB300 in both (Megatron-Bridge 25.09 and 25.11), whose steps are 2 to 6 % apart, of which casts take little.
+#: Rate of products of MX blocks over that of products with a scale a tensor, in a training step: Llama-3-8B on B200,
+#: GB200 and GB300 in both (Megatron-Bridge 25.09 and 25.11), whose steps are 2 to 6 % apart; casts are modelled.
 _BY_MX_BLOCK = 0.95
 
 #: Precision → recipe. Blocks: 128 elements share an fp32 (DeepSeek-AI 2024), 32 a byte (OCP MX 1.0), 16 a byte and all

@@ -181,23 +181,36 @@ class StepModel(NamedTuple):
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Return the derivatives of the log step times by ``z`` [row, parameter], at ``z`` [row, parameter]."""
-        changes = _STEP * np.eye(z.shape[1])[:, None, :]
-        upper, lower = np.split(self.log_times(np.concatenate([z + changes, z - changes])), 2)
-        return (upper - lower).T / (2.0 * _STEP)
+        slopes = np.zeros_like(z)
+        for members, designs in self.rows.structures:
+            leaves = leaves_of(designs)
+            present = [i for i, p in enumerate(self.parameters) if p.path in leaves]
+            changes = _STEP * np.eye(z.shape[1])[present][:, None, :]
+            part = z[members]
+            sets = np.concatenate([part + changes, part - changes])
+            upper, lower = np.split(self._structure_times(members, designs, sets), 2)
+            slopes[np.ix_(members, present)] = (upper - lower).T / (2.0 * _STEP)
+        return slopes
 
     def log_times(self, z: np.ndarray) -> np.ndarray:
         """Return log step times, in s, [set, row] at each ``z`` [set, row, parameter]."""
-        logs, factors = np.zeros(z.shape[:2]), np.broadcast_to(np.asarray(self.factors), z.shape[1:])
+        logs = np.zeros(z.shape[:2])
         for members, designs in self.rows.structures:
-            copies = jax.tree.map(functools.partial(np.tile, reps=len(z)), designs)
-            values = {
-                p.path: (factors[members, i] * np.asarray(p.value(jnp.asarray(z[:, members, i])))).astype(np.float32)
-                for i, p in enumerate(self.parameters)
-                if p.path in leaves_of(designs)
-            }
-            metrics = evaluate_batch(replace(copies, {path: column.reshape(-1) for path, column in values.items()}))
-            logs[:, members] = np.log(np.asarray(metrics.step_time, float)).reshape(len(z), len(members))
+            logs[:, members] = self._structure_times(members, designs, z[:, members])
         return logs
+
+    def _structure_times(self, members: Sequence[int], designs: Design, z: np.ndarray) -> np.ndarray:
+        """Return log step times, in s, [set, member] of one structure at ``z`` [set, member, parameter]."""
+        factors = np.broadcast_to(np.asarray(self.factors), (len(self.rows.measured), z.shape[2]))[members]
+        copies = jax.tree.map(functools.partial(np.tile, reps=len(z)), designs)
+        present = leaves_of(designs)
+        values = {
+            p.path: (factors[:, i] * np.asarray(p.value(jnp.asarray(z[:, :, i])))).astype(np.float32)
+            for i, p in enumerate(self.parameters)
+            if p.path in present
+        }
+        metrics = evaluate_batch(replace(copies, {path: column.reshape(-1) for path, column in values.items()}))
+        return np.log(np.asarray(metrics.step_time, float)).reshape(len(z), len(members))
 
 
 #: Finite difference in prior spreads.

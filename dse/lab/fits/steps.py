@@ -50,7 +50,7 @@ from dse.measured.comparison import compare_predictions
 NOISE, DELTA = 0.03, 0.06
 
 #: Fits without a group: most changes of slopes, and move of a value in prior spreads below which slopes stay.
-_RESTARTS, _NEAR = 2, 0.3
+_RESTARTS, _NEAR = 1, 0.5
 
 #: Prior mean of the step of a release, in its prior spreads: newer ones are not slower.
 _NEWER = -0.5
