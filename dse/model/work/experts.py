@@ -25,9 +25,9 @@ from dse.types import AllToAll, Design, Operator, OperatorKind, Recompute, Scala
 #: Bytes stored by a router: probability and mask per token and expert, index and weight per routed row.
 PROBABILITY_BYTES, ROUTE_BYTES = 5.0, 12.0
 
-#: Reads and writes per output of biased experts, forward and backward: the bias times the router's weight is written,
-#: read and added, and the parts of the experts are joined; the gradient is weighted, and summed over rows and columns.
-BIAS_PASSES = (6.0, 4.0)
+#: Bytes of a router's weight in exchanges that send a token once per device (``_DeepepManager`` and
+#: ``_HybridEPManager`` of Megatron-Core, fused_a2a.py: fp32 only). Others leave it in the activations' format.
+WEIGHT_BYTES = 4.0
 
 
 def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
@@ -65,16 +65,66 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     block, gate = Recompute.expert_block, 1.0 + w.gated
     dispatch_bytes = where_on(w.backward, act, e.operand)
     permute_bytes = unfused_cost(design, (dispatch_bytes + act) * permuted_rows(design, layout, experts))
-    forward, backward = (unfused_cost(design, passes * act) for passes in BIAS_PASSES)
-    outputs, biased = experts.rows * (gate * experts.ffn + w.hidden), required(w.experts, "workload.experts").biased
     shape = FeedForwardShape(experts.rows, experts.ffn, experts.local, kernel_bytes=unfused_cost(design, act))
     output_bytes = design.software.activation_output_kept * e.stored_input
     stored = FeedForwardStored(e.stored_input * experts.rows * w.hidden, output_bytes, block)
     return [
         elementwise("permute", w.hidden, permute_bytes, permute_bytes, 0.0, Flops(0.0, 0.0), levels=(block, 0)),
         *feed_forward_operators("experts", shape, design, layout, stored),
-        elementwise("experts_bias", outputs, forward, backward, 0.0, present=biased, levels=(block, 0)),
+        *bias_operators(design, layout, experts),
     ]
+
+
+def bias_operators(design: Design, layout: Layout, experts: ExpertLayout) -> list[Operator]:
+    """Return the operators of biases and clamps of experts whose products and activation are kernels of their own.
+
+    Biases of the first products, and the sums of their gradients, are in epilogues of the products (``GroupedLinear`` of
+    Transformer Engine, cublaslt_gemm.cu). Megatron-Core adds those of the second ones, and clamps, in single kernels
+    (:func:`bias_bytes`, :func:`clamp_bytes`). The clamped inputs are stored beside the products.
+    """
+    w, act, norms = design.workload, layout.element.activation, Recompute.norms
+    mixture = required(w.experts, "workload.experts")
+    outputs, columns = experts.rows * w.hidden, experts.rows * (1.0 + w.gated) * experts.ffn
+    forward, backward = (unfused_cost(design, cost) for cost in bias_bytes(design, act))
+    bias = elementwise(
+        "experts_bias", outputs, forward, backward, 0.0, present=mixture.biased, levels=(Recompute.expert_block, 0)
+    )
+    if mixture.clamped is None:
+        return [bias]
+    forward, backward = (unfused_cost(design, cost * w.backward) for cost in clamp_bytes(act))
+    stored = unfused_cost(design, act * columns)
+    clamp = elementwise(
+        "experts_clamp", columns, forward, backward, stored, present=mixture.clamped, levels=(norms, norms)
+    )
+    return [bias, clamp]
+
+
+def bias_bytes(design: Design, act: Scalar) -> tuple[Scalar, Scalar]:
+    """Return the bytes per output of second products with biases ``b``, forward and backward.
+
+    ``TEGroupedMLP._apply_bias`` of Megatron-Core (experts.py), with the router's weight ``p`` of ``p`` bytes: ``b p`` is
+    written; read with the output, whose sum is written; the parts of the experts are joined, and cast to ``act`` bytes
+    where they are wider. Backward: the casts again, at the output and of the sum; parts are joined; the gradient is
+    multiplied by ``p``, and by ``b``, and each product is summed::
+
+        forward = act + 5 p + cast,   backward = 2 act + 6 p + 2 cast,   cast = p + act where p > act
+    """
+    mapping = required(design.mapping.experts, "mapping.experts")
+    is_pairwise = mapping.all_to_all == float(AllToAll.pairwise)
+    weight = jnp.maximum(jnp.where(is_pairwise, act, WEIGHT_BYTES), act)
+    cast = jnp.where(weight > act, weight + act, 0.0)
+    return act + 5.0 * weight + cast, 2.0 * act + 6.0 * weight + 2.0 * cast
+
+
+def clamp_bytes(act: Scalar) -> tuple[Scalar, Scalar]:
+    """Return the bytes per column of a clamped activation's input, forward and backward.
+
+    ``weighted_bias_quick_geglu_impl`` of Megatron-Core (fused_bias_geglu.py) clamps gate and linear part each by a
+    kernel, and joins them: four passes. PyTorch's ``clamp_backward`` compares the input with a bound, writing a byte,
+    and selects the gradient by it: ``3 act + 2`` bytes for the gate, and with two bounds, whose bytes are joined in
+    place, ``4 act + 6`` for the linear part; then the halves are joined.
+    """
+    return 4.0 * act, 0.5 * ((3.0 * act + 2.0) + (4.0 * act + 6.0)) + 2.0 * act
 
 
 def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
