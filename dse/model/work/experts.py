@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import required, times, where_on
+from dse.model.choice import nothing, required, times, where_on
 from dse.model.formats import trait
 from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
 from dse.model.recipes import Block
@@ -28,6 +28,10 @@ PROBABILITY_BYTES, ROUTE_BYTES = 5.0, 12.0
 #: Bytes of a router's weight in exchanges that send a token once per device (``_DeepepManager`` and
 #: ``_HybridEPManager`` of Megatron-Core, fused_a2a.py: fp32 only). Others leave it in the activations' format.
 WEIGHT_BYTES = 4.0
+
+#: Reads and writes per output of biased products in engines: the bias times the router's weight is written, read and
+#: added, and the parts of the experts are joined.
+FORWARD_BIAS_PASSES = 6.0
 
 
 def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
@@ -62,7 +66,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     Without a backward rows are narrow on the way there (:func:`expert_quantization`).
     """
     w, e, act = design.workload, layout.element, layout.element.activation
-    block, gate = Recompute.expert_block, 1.0 + w.gated
+    block = Recompute.expert_block
     dispatch_bytes = where_on(w.backward, act, e.operand)
     permute_bytes = unfused_cost(design, (dispatch_bytes + act) * permuted_rows(design, layout, experts))
     shape = FeedForwardShape(experts.rows, experts.ffn, experts.local, kernel_bytes=unfused_cost(design, act))
@@ -78,40 +82,40 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
 def bias_operators(design: Design, layout: Layout, experts: ExpertLayout) -> list[Operator]:
     """Return the operators of biases and clamps of experts whose products and activation are kernels of their own.
 
-    Biases of the first products, and the sums of their gradients, are in epilogues of the products (``GroupedLinear`` of
-    Transformer Engine, cublaslt_gemm.cu). Megatron-Core adds those of the second ones, and clamps, in single kernels
-    (:func:`bias_bytes`, :func:`clamp_bytes`). The clamped inputs are stored beside the products.
+    In training, biases of the first products, and the sums of their gradients, are in epilogues of the products
+    (``GroupedLinear`` of Transformer Engine, cublaslt_gemm.cu). Megatron-Core adds those of the second ones, and
+    clamps, in single kernels (:func:`bias_bytes`, :func:`clamp_bytes`). The clamped inputs are stored beside the
+    products. Engines clamp in the activation; they take :data:`FORWARD_BIAS_PASSES` for both biases.
     """
     w, act, norms = design.workload, layout.element.activation, Recompute.norms
-    mixture = required(w.experts, "workload.experts")
-    outputs, columns = experts.rows * w.hidden, experts.rows * (1.0 + w.gated) * experts.ffn
-    forward, backward = (unfused_cost(design, cost) for cost in bias_bytes(design, act))
-    bias = elementwise(
-        "experts_bias", outputs, forward, backward, 0.0, present=mixture.biased, levels=(Recompute.expert_block, 0)
-    )
-    if mixture.clamped is None:
+    mixture, trains = required(w.experts, "workload.experts"), not nothing(w.backward)
+    columns = experts.rows * (1.0 + w.gated) * experts.ffn
+    outputs = experts.rows * w.hidden if trains else experts.rows * w.hidden + columns
+    forward, backward = bias_bytes(design, act) if trains else (FORWARD_BIAS_PASSES * act, 0.0)
+    forward, backward = unfused_cost(design, forward), unfused_cost(design, backward)
+    levels = (Recompute.expert_block, 0)
+    bias = elementwise("experts_bias", outputs, forward, backward, 0.0, present=mixture.biased, levels=levels)
+    if mixture.clamped is None or not trains:
         return [bias]
-    forward, backward = (unfused_cost(design, cost * w.backward) for cost in clamp_bytes(act))
-    stored = unfused_cost(design, act * columns)
-    clamp = elementwise(
-        "experts_clamp", columns, forward, backward, stored, present=mixture.clamped, levels=(norms, norms)
-    )
+    forward, backward = (unfused_cost(design, cost) for cost in clamp_bytes(act))
+    stored, levels = unfused_cost(design, act * columns), (norms, norms)
+    clamp = elementwise("experts_clamp", columns, forward, backward, stored, present=mixture.clamped, levels=levels)
     return [bias, clamp]
 
 
 def bias_bytes(design: Design, act: Scalar) -> tuple[Scalar, Scalar]:
-    """Return the bytes per output of second products with biases ``b``, forward and backward.
+    """Return the bytes per output of second products with a bias ``b``, forward and backward, in training.
 
-    ``TEGroupedMLP._apply_bias`` of Megatron-Core (experts.py), with the router's weight ``p`` of ``p`` bytes: ``b p`` is
-    written; read with the output, whose sum is written; the parts of the experts are joined, and cast to ``act`` bytes
-    where they are wider. Backward: the casts again, at the output and of the sum; parts are joined; the gradient is
-    multiplied by ``p``, and by ``b``, and each product is summed::
+    ``TEGroupedMLP._apply_bias`` of Megatron-Core (experts.py), with the router's weight in ``p`` bytes: ``b`` times the
+    weight is written; it is read with the output, and the sum written; the parts of the experts are joined, and cast to
+    ``act`` bytes where they are wider. Backward: the casts again, of the output and of the sum; parts are joined; the
+    gradient is multiplied by the weight, and by ``b``, and each product is summed::
 
         forward = act + 5 p + cast,   backward = 2 act + 6 p + 2 cast,   cast = p + act where p > act
     """
     mapping = required(design.mapping.experts, "mapping.experts")
-    is_pairwise = mapping.all_to_all == float(AllToAll.pairwise)
-    weight = jnp.maximum(jnp.where(is_pairwise, act, WEIGHT_BYTES), act)
+    is_once = (mapping.all_to_all == float(AllToAll.by_rank)) | (mapping.all_to_all == float(AllToAll.by_node))
+    weight = jnp.maximum(jnp.where(is_once, WEIGHT_BYTES, act), act)
     cast = jnp.where(weight > act, weight + act, 0.0)
     return act + 5.0 * weight + cast, 2.0 * act + 6.0 * weight + 2.0 * cast
 
