@@ -89,8 +89,8 @@ def bias_operators(design: Design, layout: Layout, experts: ExpertLayout) -> lis
     """
     w, act, norms = design.workload, layout.element.activation, Recompute.norms
     mixture, trains = required(w.experts, "workload.experts"), not nothing(w.backward)
-    columns = experts.rows * (1.0 + w.gated) * experts.ffn
-    outputs = experts.rows * w.hidden if trains else experts.rows * w.hidden + columns
+    gated_width = (1.0 + w.gated) * experts.ffn
+    columns, outputs = experts.rows * gated_width, experts.rows * (w.hidden if trains else gated_width + w.hidden)
     forward, backward = bias_bytes(design, act) if trains else (FORWARD_BIAS_PASSES * act, 0.0)
     forward, backward = unfused_cost(design, forward), unfused_cost(design, backward)
     levels = (Recompute.expert_block, 0)
