@@ -68,7 +68,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     w, e, act = design.workload, layout.element, layout.element.activation
     block = Recompute.expert_block
     dispatch_bytes = where_on(w.backward, act, e.operand)
-    permute_bytes = unfused_cost(design, (dispatch_bytes + act) * permuted_rows(design, layout, experts))
+    permute_bytes = permute_cost(design, experts, (dispatch_bytes + act) * permuted_rows(design, layout, experts))
     shape = FeedForwardShape(experts.rows, experts.ffn, experts.local, kernel_bytes=unfused_cost(design, act))
     output_bytes = design.software.activation_output_kept * e.stored_input
     stored = FeedForwardStored(e.stored_input * experts.rows * w.hidden, output_bytes, block)
@@ -92,7 +92,8 @@ def bias_operators(design: Design, layout: Layout, experts: ExpertLayout) -> lis
     gated_width = (1.0 + w.gated) * experts.ffn
     columns, outputs = experts.rows * gated_width, experts.rows * (w.hidden if trains else gated_width + w.hidden)
     forward, backward = bias_bytes(design, act) if trains else (FORWARD_BIAS_PASSES * act, 0.0)
-    forward, backward = unfused_cost(design, forward), unfused_cost(design, backward)
+    forward, gradients = unfused_cost(design, forward), unfused_cost(design, backward)
+    backward = gradients if gradients is backward else jnp.maximum(gradients, act)
     levels = (Recompute.expert_block, 0)
     bias = elementwise("experts_bias", outputs, forward, backward, 0.0, present=mixture.biased, levels=levels)
     if mixture.clamped is None or not trains:
@@ -112,6 +113,9 @@ def bias_bytes(design: Design, act: Scalar) -> tuple[Scalar, Scalar]:
     gradient is multiplied by the weight, and by ``b``, and each product is summed::
 
         forward = act + 5 p + cast,   backward = 2 act + 6 p + 2 cast,   cast = p + act where p > act
+
+    With fused products one kernel reads the gradient for both sums, ``act`` bytes (``compute_grouped_dbias_dscales`` of
+    Transformer Engine).
     """
     mapping = required(design.mapping.experts, "mapping.experts")
     is_once = (mapping.all_to_all == float(AllToAll.by_rank)) | (mapping.all_to_all == float(AllToAll.by_node))
@@ -149,7 +153,9 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     """Return the operator of all casts to narrow operands in a layer: attention, shared expert and routed rows.
 
     Without a backward tokens are cast once, before they are copied to their experts: engines do so
-    (``fused_moe_cutlass.py`` of TensorRT-LLM, ``fused_moe`` of vLLM; from memory).
+    (``fused_moe_cutlass.py`` of TensorRT-LLM, ``fused_moe`` of vLLM; from memory). Fused products cast what passes from
+    one to the other, not the first one's input, nor the gradient of the second one's output (backward_grouped_mlp.py
+    of Transformer Engine: ``group_quantize``).
     """
     w, experts = design.workload, layout.experts
     gate = 1.0 + w.gated
@@ -157,13 +163,19 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     inputs = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
     outputs = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
     rows = unfused_cost(design, experts.rows)
-    cast_rows = where_on(w.backward, rows, unfused_cost(design, layout.tokens))
+    cast_rows = where_on(w.backward, experts.rows, unfused_cost(design, layout.tokens))
     inputs = inputs + cast_rows * w.hidden + rows * experts.ffn
     widths = layout.query_width + layout.keys_and_values + layout.context_width
     widths_of_experts = (1.0 + gate) * (experts.shared + unfused_cost(design, experts.local) * experts.ffn)
-    gradients = outputs + rows * (w.hidden + gate * experts.ffn)
+    gradients = outputs + experts.rows * w.hidden + rows * gate * experts.ffn
     elements = CastElements(inputs, gradients, w.hidden * (widths + widths_of_experts))
     return casts(elements, layout.element, w.backward, w.trains_all)
+
+
+def permute_cost(design: Design, experts: ExpertLayout, cost: Scalar) -> Scalar:
+    """Return ``cost`` (bytes) of permutations, or 0 where they are part of an exchange, which one device has not."""
+    unfused = unfused_cost(design, cost)
+    return cost if unfused is cost else jnp.where(experts.ep.size > 1.0, unfused, cost)
 
 
 def unfused_cost(design: Design, cost: Scalar) -> Scalar:
