@@ -271,6 +271,8 @@ def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
     template = catalog_model or lookup.family_member(name)
     if template is not None:
         window = min(template.window, sizes["seq_len"]) if template.local_layers else sizes["seq_len"]
+        if cells.convention("rotary") == "not scaled":
+            template = dataclasses.replace(template, scaled_rotary=None)
         return truncate_model(template, sizes["n_layers"], dataclasses.replace(template, **sizes, window=window))
     parallel_block = 1.0 if pods.has_default_layers(name) else None
     is_gpt = float(sizes["ffn_hidden"] == 4.0 * sizes["hidden"])

@@ -25,6 +25,9 @@ class Experts:
     moe_every: Scalar = count("interval of layers with experts", default=1.0)
     n_predict: Scalar = integer("multi-token prediction depth", default=0.0)
     biased: Scalar = yes_or_no("biases of the experts' products: 1 yes", default=0.0)
+    clamped: Scalar | None = yes_or_no(
+        "inputs of the experts' activation clamped (GPT-OSS): 1 yes", default=None, absent=0.0
+    )
     n_groups: Scalar = count("groups of experts", default=1.0, symbol="G")
     group_limit: Scalar = integer("maximum groups per token (node-limited routing), 0 any", default=0.0, symbol="g")
 
@@ -166,6 +169,9 @@ class Workload:
     tied_embeddings: Scalar = share("shared input and output embeddings: 1 yes")
     learned_positions: Scalar = share("learned positions, seq_len x hidden: 1 yes")
     rotary: Scalar = share("rotary positions (RoPE): 1 yes")
+    scaled_rotary: Scalar | None = yes_or_no(
+        "rotary positions scaled by YaRN's attention factor: 1 yes", default=None, absent=0.0
+    )
     relative_positions: Scalar = share("relative positions in every layer (Transformer-XL): 1 yes")
     dropout: Scalar = share("dropout: 1 yes")
     parallel_block: Scalar | None = yes_or_no(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import required, times, where_on
+from dse.model.choice import nothing, required, times, where_on
 from dse.model.formats import trait
 from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
 from dse.model.recipes import Block
@@ -25,9 +25,13 @@ from dse.types import AllToAll, Design, Operator, OperatorKind, Recompute, Scala
 #: Bytes stored by a router: probability and mask per token and expert, index and weight per routed row.
 PROBABILITY_BYTES, ROUTE_BYTES = 5.0, 12.0
 
-#: Reads and writes per output of biased experts, forward and backward: the bias times the router's weight is written,
-#: read and added, and the parts of the experts are joined; the gradient is weighted, and summed over rows and columns.
-BIAS_PASSES = (6.0, 4.0)
+#: Bytes of a router's weight in exchanges that send a token once per device (``_DeepepManager`` and
+#: ``_HybridEPManager`` of Megatron-Core, fused_a2a.py: fp32 only). Others leave it in the activations' format.
+WEIGHT_BYTES = 4.0
+
+#: Reads and writes per output of biased products in engines: the bias times the router's weight is written, read and
+#: added, and the parts of the experts are joined.
+FORWARD_BIAS_PASSES = 6.0
 
 
 def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
@@ -62,19 +66,73 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     Without a backward rows are narrow on the way there (:func:`expert_quantization`).
     """
     w, e, act = design.workload, layout.element, layout.element.activation
-    block, gate = Recompute.expert_block, 1.0 + w.gated
+    block = Recompute.expert_block
     dispatch_bytes = where_on(w.backward, act, e.operand)
-    permute_bytes = unfused_cost(design, (dispatch_bytes + act) * permuted_rows(design, layout, experts))
-    forward, backward = (unfused_cost(design, passes * act) for passes in BIAS_PASSES)
-    outputs, biased = experts.rows * (gate * experts.ffn + w.hidden), required(w.experts, "workload.experts").biased
+    permute_bytes = permute_cost(design, experts, (dispatch_bytes + act) * permuted_rows(design, layout, experts))
     shape = FeedForwardShape(experts.rows, experts.ffn, experts.local, kernel_bytes=unfused_cost(design, act))
     output_bytes = design.software.activation_output_kept * e.stored_input
     stored = FeedForwardStored(e.stored_input * experts.rows * w.hidden, output_bytes, block)
     return [
         elementwise("permute", w.hidden, permute_bytes, permute_bytes, 0.0, Flops(0.0, 0.0), levels=(block, 0)),
         *feed_forward_operators("experts", shape, design, layout, stored),
-        elementwise("experts_bias", outputs, forward, backward, 0.0, present=biased, levels=(block, 0)),
+        *bias_operators(design, layout, experts),
     ]
+
+
+def bias_operators(design: Design, layout: Layout, experts: ExpertLayout) -> list[Operator]:
+    """Return the operators of biases and clamps of experts whose products and activation are kernels of their own.
+
+    In training, biases of the first products, and the sums of their gradients, are in epilogues of the products
+    (``GroupedLinear`` of Transformer Engine, cublaslt_gemm.cu). Megatron-Core adds those of the second ones, and
+    clamps, in single kernels (:func:`bias_bytes`, :func:`clamp_bytes`). The clamped inputs are stored beside the
+    products. Engines clamp in the activation; they take :data:`FORWARD_BIAS_PASSES` for both biases.
+    """
+    w, act, norms = design.workload, layout.element.activation, Recompute.norms
+    mixture, trains = required(w.experts, "workload.experts"), not nothing(w.backward)
+    gated_width = (1.0 + w.gated) * experts.ffn
+    columns, outputs = experts.rows * gated_width, experts.rows * (w.hidden if trains else gated_width + w.hidden)
+    forward, backward = bias_bytes(design, act) if trains else (FORWARD_BIAS_PASSES * act, 0.0)
+    forward, gradients = unfused_cost(design, forward), unfused_cost(design, backward)
+    backward = gradients if gradients is backward else jnp.maximum(gradients, act)
+    levels = (Recompute.expert_block, 0)
+    bias = elementwise("experts_bias", outputs, forward, backward, 0.0, present=mixture.biased, levels=levels)
+    if mixture.clamped is None or not trains:
+        return [bias]
+    forward, backward = (unfused_cost(design, cost) for cost in clamp_bytes(act))
+    stored, levels = unfused_cost(design, act * columns), (norms, norms)
+    clamp = elementwise("experts_clamp", columns, forward, backward, stored, present=mixture.clamped, levels=levels)
+    return [bias, clamp]
+
+
+def bias_bytes(design: Design, act: Scalar) -> tuple[Scalar, Scalar]:
+    """Return the bytes per output of second products with a bias ``b``, forward and backward, in training.
+
+    ``TEGroupedMLP._apply_bias`` of Megatron-Core (experts.py), with the router's weight in ``p`` bytes: ``b`` times the
+    weight is written; it is read with the output, and the sum written; the parts of the experts are joined, and cast to
+    ``act`` bytes where they are wider. Backward: the casts again, of the output and of the sum; parts are joined; the
+    gradient is multiplied by the weight, and by ``b``, and each product is summed::
+
+        forward = act + 5 p + cast,   backward = 2 act + 6 p + 2 cast,   cast = p + act where p > act
+
+    With fused products one kernel reads the gradient for both sums, ``act`` bytes (``compute_grouped_dbias_dscales`` of
+    Transformer Engine).
+    """
+    mapping = required(design.mapping.experts, "mapping.experts")
+    is_once = (mapping.all_to_all == float(AllToAll.by_rank)) | (mapping.all_to_all == float(AllToAll.by_node))
+    weight = jnp.maximum(jnp.where(is_once, WEIGHT_BYTES, act), act)
+    cast = jnp.where(weight > act, weight + act, 0.0)
+    return act + 5.0 * weight + cast, 2.0 * act + 6.0 * weight + 2.0 * cast
+
+
+def clamp_bytes(act: Scalar) -> tuple[Scalar, Scalar]:
+    """Return the bytes per column of a clamped activation's input, forward and backward.
+
+    ``weighted_bias_quick_geglu_impl`` of Megatron-Core (fused_bias_geglu.py) clamps gate and linear part each by a
+    kernel, and joins them: four passes. PyTorch's ``clamp_backward`` compares the input with a bound, writing a byte,
+    and selects the gradient by it: ``3 act + 2`` bytes for the gate, and with two bounds, whose bytes are joined in
+    place, ``4 act + 6`` for the linear part; then the halves are joined.
+    """
+    return 4.0 * act, 0.5 * ((3.0 * act + 2.0) + (4.0 * act + 6.0)) + 2.0 * act
 
 
 def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
@@ -95,7 +153,9 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     """Return the operator of all casts to narrow operands in a layer: attention, shared expert and routed rows.
 
     Without a backward tokens are cast once, before they are copied to their experts: engines do so
-    (``fused_moe_cutlass.py`` of TensorRT-LLM, ``fused_moe`` of vLLM; from memory).
+    (``fused_moe_cutlass.py`` of TensorRT-LLM, ``fused_moe`` of vLLM; from memory). Fused products cast what passes from
+    one to the other, not the first one's input, nor the gradient of the second one's output (backward_grouped_mlp.py
+    of Transformer Engine: ``group_quantize``).
     """
     w, experts = design.workload, layout.experts
     gate = 1.0 + w.gated
@@ -103,13 +163,19 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     inputs = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
     outputs = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
     rows = unfused_cost(design, experts.rows)
-    cast_rows = where_on(w.backward, rows, unfused_cost(design, layout.tokens))
+    cast_rows = where_on(w.backward, experts.rows, unfused_cost(design, layout.tokens))
     inputs = inputs + cast_rows * w.hidden + rows * experts.ffn
     widths = layout.query_width + layout.keys_and_values + layout.context_width
     widths_of_experts = (1.0 + gate) * (experts.shared + unfused_cost(design, experts.local) * experts.ffn)
-    gradients = outputs + rows * (w.hidden + gate * experts.ffn)
+    gradients = outputs + experts.rows * w.hidden + rows * gate * experts.ffn
     elements = CastElements(inputs, gradients, w.hidden * (widths + widths_of_experts))
     return casts(elements, layout.element, w.backward, w.trains_all)
+
+
+def permute_cost(design: Design, experts: ExpertLayout, cost: Scalar) -> Scalar:
+    """Return ``cost`` (bytes) of permutations, or 0 where they are part of an exchange, which one device has not."""
+    unfused = unfused_cost(design, cost)
+    return cost if unfused is cost else jnp.where(experts.ep.size > 1.0, unfused, cost)
 
 
 def unfused_cost(design: Design, cost: Scalar) -> Scalar:

@@ -235,10 +235,24 @@ def block_scales(width: Scalar) -> Scalar:
     return jnp.where(width < 2.0, 4.0 / 128.0, 0.0)
 
 
+#: Reads and writes per element of a rotary embedding by single kernels (``_apply_rotary_pos_emb_bshd`` of
+#: Megatron-Core, rope_utils.py). Forward: times cosines 2; a negative half 1, joined 2, times sines 2; sum 3; joined
+#: with the columns that do not rotate 2. Backward: times sines 2; a negative half 1, joined 2; times cosines 2; sum 3;
+#: zeros for the columns that do not rotate 1, summed 3.
+SCALED_ROTARY = (12.0, 14.0)
+
+
 def rotary(workload: Workload, layout: Layout, levels: Levels = (0, 0)) -> Operator:
-    """Return the operator of the rotary embedding of queries and keys per layer and micro-batch."""
-    elements, act = layout.tokens * (layout.query_width + layout.kv_width), 2.0 * layout.element.activation
-    return elementwise("rotary", elements, act, act, 0.0, present=workload.rotary, levels=levels)
+    """Return the operator of the rotary embedding of queries and keys per layer and micro-batch.
+
+    One kernel reads and writes them. In training none scales them too (``apply_rotary_pos_emb`` of Megatron-Core,
+    rope_utils.py): with an attention factor of YaRN it takes :data:`SCALED_ROTARY`.
+    """
+    elements, act = layout.tokens * (layout.query_width + layout.kv_width), layout.element.activation
+    forward = backward = 2.0 * act
+    if workload.scaled_rotary is not None and not nothing(workload.backward):
+        forward, backward = (act * (2.0 + workload.scaled_rotary * (passes - 2.0)) for passes in SCALED_ROTARY)
+    return elementwise("rotary", elements, forward, backward, 0.0, present=workload.rotary, levels=levels)
 
 
 def stored_share(software: Software, every_other: Scalar) -> Scalar:

@@ -199,3 +199,17 @@ def _n_local(values: Values, family: Family, layers: int, kinds: list[Any], note
         return 0
     interval = int(family.local.rpartition(" ")[2]) if " of " in family.local else 0
     return layers - layers // interval if interval else layers
+
+
+def scales_rotary(values: Values) -> bool:
+    """True where a key stretches rotary positions by YaRN with an attention factor other than 1.
+
+    ``0.1 m ln f + 1`` over the same of ``m_all`` (Peng et al. 2023, equation 22; ``_compute_yarn_parameters`` of
+    Transformers), so 1 where both are equal. Attention on compressed keys has a kernel that scales them too.
+    """
+    scalings = [values.get(name) for name in KEYS["lengths"]["original"]]
+    for scaling in (scaling for scaling in scalings if isinstance(scaling, dict)):
+        if "yarn" in (scaling.get("rope_type"), scaling.get("type")):
+            mscale = scaling.get("mscale")
+            return not mscale or mscale != scaling.get("mscale_all_dim")
+    return False

@@ -250,6 +250,8 @@ def _fields(
     parallel = ("use_parallel_residual", "use_parallel_block", "parallel_attn")
     if True in (family.parallel, *[values.get(key) for key in parallel]):
         fields["parallel_block"] = 1
+    if fields["rotary"] and not latent and attention.scales_rotary(values):
+        fields["scaled_rotary"] = 1
     if n_local:
         fields |= {"window": window, "local_layers": round(n_local / layers, 6)}
     draft = tables.pop("draft_layers", None)

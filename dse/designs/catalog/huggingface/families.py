@@ -36,6 +36,7 @@ class Family:
     shared_switch: str = ""  #: key that must be true for shared experts to count
     one_shared: bool = False  #: whether each layer has one shared expert as wide as a routed one
     biased_experts: bool = False  #: whether the products of experts have biases
+    clamped_experts: bool = False  #: whether a kernel of its own clamps the inputs of the experts' activation
     hybrid: str = ""  #: layers with a state: ``delta``, ``blocks`` (Nemotron-H), ``mamba`` or ``lightning``
     output_gate: bool = False  #: whether the output of attention has a gate
     left_out: str = ""  #: what of its layers a workload does not have

@@ -85,6 +85,7 @@ def _experts(values: Values, family: Family) -> Fields:
     shared = width if family.one_shared else _shared_width(values, family, width)
     fields = {"experts.n_experts": count, "experts.top_k": top_k, "experts.expert_ffn": width}
     fields |= {"experts.biased": 1} if family.biased_experts else {}
+    fields |= {"experts.clamped": 1} if family.clamped_experts else {}
     return fields | ({"experts.shared_ffn": shared} if shared else {})
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dse.model.work.blocks import feed_forward_of
 from dse.model.work.parameters import recomputed_flops
-from dse.types import ExpertKernels, ExpertMapping, Experts, Precision, Recompute
+from dse.types import AllToAll, ExpertKernels, ExpertMapping, Experts, Precision, Recompute
 from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
 
 #: One dense layer of 100 x 200, three with eight experts of 100 x 30, of which two serve a token, and one of 100 x 40.
@@ -88,3 +88,57 @@ def test_outputs_of_the_activation_that_are_kept(workload, mapping, elements, pr
         stored.append(float(work_of(design).stored_activations.mean))
     assert stored[2] - stored[0] == pytest.approx(size * elements, rel=1e-4)
     assert stored[1] == pytest.approx(0.5 * (stored[0] + stored[2]))
+
+
+def operators_of_gpt_oss(kernels, precision, all_to_all):
+    """Name → operator of a layer with biases, clamps and scaled rotary positions."""
+    experts = Experts(n_experts=4.0, top_k=2.0, expert_ffn=1024.0, biased=1.0, clamped=1.0)
+    workload = dataclasses.replace(WORKLOAD, gated=1.0, rotary=1.0, scaled_rotary=1.0, experts=experts)
+    software = dataclasses.replace(SOFTWARE, experts=kernels)
+    design = make_design(workload, software=software, precision=precision)
+    mapping = dataclasses.replace(design.mapping, experts=ExpertMapping(all_to_all=float(all_to_all)))
+    return {op.name: op for op in work_of(dataclasses.replace(design, mapping=mapping)).layer}
+
+
+def passes(operators, name):
+    """Bytes of the forward and of the backward of an operator."""
+    return float(operators[name].forward.bytes), float(operators[name].input_gradient.bytes)
+
+
+@pytest.mark.parametrize(
+    ("all_to_all", "bias_bytes"),
+    [
+        # Weights in 2 B: 6 passes of 2 B forward, 8 backward.
+        (AllToAll.pairwise, (12, 16)),
+        # In 4 B: 4 written; 2 and 4 read, 4 written; 4 and 4 joined; 4 and 2 cast. Backward: 6 cast, 6 of the sum,
+        # 4 joined, 12 times the weight and summed, 12 times the bias and summed.
+        (AllToAll.by_node, (28, 40)),
+    ],
+    ids=["16 bits", "fp32"],
+)
+def test_single_kernels_of_gpt_oss(all_to_all, bias_bytes):
+    """2048 tokens of 4096 columns, each to two experts of 1024 gated columns; 32 heads of 128 of queries and keys."""
+    operators = operators_of_gpt_oss(ExpertKernels(), Precision.bf16, all_to_all)
+
+    def both(name):
+        return passes(operators, name)
+
+    assert both("experts_bias") == tuple(4096 * 4096 * each for each in bias_bytes)
+    # Of 2 x 1024 columns: clamped 4, joined 4. Backward: gate compared 3, selected 5; linear part compared twice 6,
+    # both joined 3, selected 5; on the mean of the two 11, joined 4.
+    assert both("experts_clamp") == (4096 * 2048 * 8, 4096 * 2048 * 15)
+    assert float(operators["experts_clamp"].stored) == 4096 * 2048 * 2
+    assert both("rotary") == (2048 * 8192 * 24, 2048 * 8192 * 28)
+
+
+def test_what_fused_products_leave_to_other_kernels():
+    """4096 rows of 4096 columns on one device: moved, cast and summed for biases, but neither clamped nor activated."""
+    operators = operators_of_gpt_oss(ExpertKernels(fused=1.0), Precision.mxfp8, AllToAll.by_node)
+    assert passes(operators, "experts_bias") == (0.0, 4096 * 4096 * 2)  # the gradient is read once
+    assert passes(operators, "experts_clamp") == passes(operators, "experts_activation") == (0.0, 0.0)
+    # Of 2048 tokens and 4096 rows, in 2 B, read or written there and as many back.
+    assert passes(operators, "permute") == ((2048 + 4096) * 4096 * 4,) * 2
+    # Inputs of queries, keys and values, of their projection and of the first products, each read in 2 B and written
+    # twice in 1 B and a 32nd. Backward: gradients of the projection, of queries, keys and values, of second products.
+    inputs, gradients = 2048 * 2 * 4096 + 4096 * 4096, 2048 * (1 + 3) * 4096 + 4096 * 4096
+    assert passes(operators, "quantization") == (inputs * 4.0625, gradients * 4.0625)
