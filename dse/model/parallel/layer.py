@@ -112,7 +112,7 @@ def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMess
     requested_overlap = jnp.where(mapping.overlap_ep < 0.0, by_recipe, mapping.overlap_ep)
     overlap = requested_overlap * paired_passes(design, layout)
     # Forward and backward run at once, so that the compute of either hides the messages of both.
-    total, compute = plus(forward, backward), passes.forward + passes.backward
+    total, compute = plus(forward, backward), passes.forward + passes.backward + passes.recompute
     exposed_share = collectives.exposed(total, compute, overlap, usage) / jnp.maximum(total, 1e-30)
     return ExposedTime(
         exposed_share * forward, exposed_share * backward, leaves_domain * forward, leaves_domain * backward
