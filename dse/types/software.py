@@ -78,7 +78,6 @@ class ExpertKernels:
         "share of inter-domain bandwidth reached by kernels that send a token once; absent: as collectives",
         default=None,
     )
-    exchange_overlap: Scalar = share("share of an exchange hidden by a paired pass", default=0.7)
     overlap_across: Scalar = yes_or_no(
         "exchanges that leave the scale-up domain overlap by default, in pipelines: 1 yes", default=0.0
     )

@@ -388,6 +388,23 @@ def test_a_token_meets_the_devices_and_nodes_that_chance_says():
         assert inside == pytest.approx(met(8 * nodes, experts) * 7 / 8, rel=0.03)
 
 
+@pytest.mark.parametrize("nodes", [1, 2, 4, 8])
+def test_nodes_with_several_groups_of_experts_get_the_tokens_that_chance_says(nodes):
+    """Of 8 groups of 32 experts a token has 4, and draws 8 experts of these at once."""
+    per_node = 8 // nodes
+
+    def miss(groups):
+        return math.comb(128 - 32 * groups, 8) / math.comb(128, 8)
+
+    shares = {
+        g: math.comb(per_node, g) * math.comb(8 - per_node, 4 - g) / math.comb(8, 4)
+        for g in range(min(per_node, 4) + 1)
+    }
+    met = nodes * sum(share * (1 - miss(groups)) for groups, share in shares.items())
+    _, across = copies_sent(AllToAll.by_node, 8 * nodes, 8, 4.0)
+    assert across == pytest.approx(met * (nodes - 1) / nodes, rel=0.02)
+
+
 @given(mixtures(), st.integers(0, 2), st.floats(0.0, 1.0))
 @settings(max_examples=15, deadline=None)
 def test_hidden_messages_never_take_more_than_the_compute_has(design, flavour, share):

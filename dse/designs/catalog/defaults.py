@@ -124,8 +124,8 @@ def _sustained_shares(entry: Entry, family: dict[str, Sourced], tdp: Sourced) ->
     """Return field → share of the rates of products that a chip without rows of its own sustains in training.
 
     That of its family, times ``((TDP / R) / e)^(1/3)`` with its 16-bit rate ``R`` and the family's limit ``e``
-    (``flop_limit``), at most 1: switching takes ``f V^2``, and the voltage follows the clock, so that the clock under a limit is as its
-    cube root. A generated chip solves its clock itself.
+    (``flop_limit``), at most 1: switching takes ``f V^2``, and the voltage follows the clock, so that the clock under
+    a limit is as its cube root. A generated chip solves its clock itself.
     """
     limit = family.get("device.flop_limit")
     if limit is None or entry.value("chip.node") is not None:

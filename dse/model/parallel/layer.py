@@ -110,12 +110,12 @@ def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMess
     leaves_domain = jnp.where(group.domains > 1.0, 1.0, 0.0)
     by_recipe = leaves_domain * kernels.overlap_across * jnp.where(design.mapping.pp > 1.0, 1.0, 0.0)
     requested_overlap = jnp.where(mapping.overlap_ep < 0.0, by_recipe, mapping.overlap_ep)
-    overlap = requested_overlap * kernels.exchange_overlap * paired_passes(design, layout)
+    overlap = requested_overlap * paired_passes(design, layout)
+    # Forward and backward run at once, so that the compute of either hides the messages of both.
+    total, compute = plus(forward, backward), passes.forward + passes.backward + passes.recompute
+    exposed_share = collectives.exposed(total, compute, overlap, usage) / jnp.maximum(total, 1e-30)
     return ExposedTime(
-        collectives.exposed(forward, passes.forward, overlap, usage),
-        collectives.exposed(backward, passes.backward, overlap, usage),
-        leaves_domain * forward,
-        leaves_domain * backward,
+        exposed_share * forward, exposed_share * backward, leaves_domain * forward, leaves_domain * backward
     )
 
 

@@ -68,7 +68,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     w, e, act = design.workload, layout.element, layout.element.activation
     block = Recompute.expert_block
     dispatch_bytes = where_on(w.backward, act, e.operand)
-    permute_bytes = permute_cost(design, experts, (dispatch_bytes + act) * permuted_rows(design, layout, experts))
+    permute_bytes = (dispatch_bytes + act) * permuted_rows(design, layout, experts)
     shape = FeedForwardShape(experts.rows, experts.ffn, experts.local, kernel_bytes=unfused_cost(design, act))
     output_bytes = design.software.activation_output_kept * e.stored_input
     stored = FeedForwardStored(e.stored_input * experts.rows * w.hidden, output_bytes, block)
@@ -162,27 +162,23 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     shared = experts.gathers * w.hidden
     inputs = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
     outputs = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
-    rows = unfused_cost(design, experts.rows)
+    inner_rows = unfused_cost(design, experts.rows)
     cast_rows = where_on(w.backward, experts.rows, unfused_cost(design, layout.tokens))
-    inputs = inputs + cast_rows * w.hidden + rows * experts.ffn
+    inputs = inputs + cast_rows * w.hidden + inner_rows * experts.ffn
     widths = layout.query_width + layout.keys_and_values + layout.context_width
     widths_of_experts = (1.0 + gate) * (experts.shared + unfused_cost(design, experts.local) * experts.ffn)
-    gradients = outputs + experts.rows * w.hidden + rows * gate * experts.ffn
+    gradients = outputs + experts.rows * w.hidden + inner_rows * gate * experts.ffn
     elements = CastElements(inputs, gradients, w.hidden * (widths + widths_of_experts))
     return casts(elements, layout.element, w.backward, w.trains_all)
-
-
-def permute_cost(design: Design, experts: ExpertLayout, cost: Scalar) -> Scalar:
-    """Return ``cost`` (bytes) of permutations, or 0 where they are part of an exchange, which one device has not."""
-    unfused = unfused_cost(design, cost)
-    return cost if unfused is cost else jnp.where(experts.ep.size > 1.0, unfused, cost)
 
 
 def unfused_cost(design: Design, cost: Scalar) -> Scalar:
     """Return ``cost`` (s, bytes, count) of separate kernels on routed rows, or 0 where one kernel does all.
 
-    Stacks may fuse them for products in MX formats, with the rows of each expert read on the device: permutation is
-    part of the exchange, activation and cast of the product before them.
+    Stacks may fuse them for products in MX formats, with the rows of each expert read on the device: activation and
+    cast are part of the product before them (``grouped_mlp.py`` of Transformer Engine). The rows themselves are still
+    permuted, and cast, by kernels of their own: permutation within the exchange takes too many cores beside other
+    work (Megatron-Bridge, issue 2886).
     """
     kernels = design.software.experts
     if kernels is None or kernels.fused is None:

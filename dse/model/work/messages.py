@@ -248,10 +248,16 @@ def members_hit(members: Scalar, experts: Experts) -> Scalar:
     """Return the expected count of ``members`` (equal shares of experts) that a token uses: ``n (1 - (1 - 1 / n)^k)``.
 
     ``n`` are all members, or those with one of ``g`` of ``G`` groups of experts (DeepSeek-AI 2024, section 2.1.2).
+    Fewer members than groups hold ``c = G / P`` each, of which a token uses ``h`` in all, drawn without replacement: it
+    misses a member with ``(1 - h / (G - (c - 1) / 2))^c``, the hypergeometric share within 0.01.
     """
-    group_limited = jnp.minimum(members, experts.group_limit * jnp.maximum(members / experts.n_groups, 1.0))
-    reachable = jnp.where(experts.group_limit > 0.0, group_limited, members)
-    return distinct_draws(jnp.maximum(reachable, 1.0), experts.top_k)
+    n_groups, limit = experts.n_groups, jnp.maximum(experts.group_limit, 1.0)
+    per_member = jnp.maximum(n_groups / members, 1.0)
+    groups_hit = distinct_draws(limit, experts.top_k)
+    missed = jnp.maximum(1.0 - groups_hit / (n_groups - 0.5 * (per_member - 1.0)), 0.0) ** per_member
+    spread = distinct_draws(jnp.maximum(limit * members / n_groups, 1.0), experts.top_k)
+    grouped = jnp.where(members < n_groups, members * (1.0 - missed), spread)
+    return jnp.where(experts.group_limit > 0.0, grouped, distinct_draws(members, experts.top_k))
 
 
 def distinct_draws(members: Scalar, draws: Scalar) -> Scalar:

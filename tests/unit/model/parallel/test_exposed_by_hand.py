@@ -89,20 +89,28 @@ def test_long_products_hide_a_share_of_the_messages_of_tensor_parallelism(member
 @pytest.mark.parametrize(
     ("members", "pp", "requested", "hidden"),
     [
-        # Of 16 micro-batches one fills the device: 15/16 of the passes have an opposite one, behind which 0.8 hide.
-        (4, 1, 1.0, 0.8 * 15 / 16),
-        (4, 1, 0.5, 0.5 * 0.8 * 15 / 16),
-        (16, 1, 0.5, 0.5 * 0.8 * 15 / 16),
+        # Of 16 micro-batches one fills the device: 15/16 of the passes have an opposite one.
+        (4, 1, 1.0, 15 / 16),
+        (4, 1, 0.5, 0.5 * 15 / 16),
+        (16, 1, 0.5, 0.5 * 15 / 16),
         # Left open it is what the stack does in pipelines between domains: here half of it, behind 1 - 4/33 of the
         # passes, 2 x 2 chunks of 16 x 2 + 2 - 1.
         (4, 2, -1.0, 0.0),
         (16, 1, -1.0, 0.0),
-        (16, 2, -1.0, 0.5 * 0.8 * 29 / 33),
+        (16, 2, -1.0, 0.5 * 29 / 33),
     ],
 )
 def test_paired_passes_hide_a_share_of_the_messages_of_experts(members, pp, requested, hidden):
     """At 15 % of the compute, which the exchange takes."""
-    kernels = ExpertKernels(exchange_overlap=0.8, overlap_across=0.5, exchange_cores=0.15)
+    whole, exposed = exchanges(members, pp, requested, IDLE, Passes(*(1e6 for _ in Passes._fields)))
+    for part in ("forward", "backward"):
+        share = float(getattr(exposed, part) / getattr(whole, part))
+        assert share == pytest.approx(1.0 - (1.0 - 0.15) * hidden), part
+
+
+def exchanges(members, pp, requested, *passes):
+    """Return the exposed messages of 16 micro-batches beside each of ``passes``, at 15 % of the compute."""
+    kernels = ExpertKernels(overlap_across=0.5, exchange_cores=0.15)
     workload = dataclasses.replace(MIXTURE, global_batch=16.0 * members)
     software = dataclasses.replace(SOFTWARE, experts=kernels)
     plain = make_design(workload, software=software, dp=members, pp=pp, virtual_stages=pp)
@@ -110,12 +118,16 @@ def test_paired_passes_hide_a_share_of_the_messages_of_experts(members, pp, requ
     made = dataclasses.replace(plain, mapping=mapping)
     layout = lay_out(made)
     messages = send_all(training_work(made, layout).messages, made.software, made.system)
-    whole, exposed = (
-        expert_parallel(made, layout, messages, Passes(*(seconds for _ in Passes._fields))) for seconds in (0.0, 1e6)
-    )
-    for part in ("forward", "backward"):
-        share = float(getattr(exposed, part) / getattr(whole, part))
-        assert share == pytest.approx(1.0 - (1.0 - 0.15) * hidden), part
+    return [expert_parallel(made, layout, messages, seconds) for seconds in passes]
+
+
+@pytest.mark.parametrize("part", ["forward", "input_gradient", "weight_gradient", "recompute"])
+def test_the_compute_of_either_pass_hides_the_messages_of_both(part):
+    """1 us of any of it hides 0.85 us of them, since the exchange takes 15 % of the cores."""
+    whole, exposed = exchanges(4, 1, 1.0, IDLE, IDLE._replace(**{part: 1e-6}))
+    assert float(whole.forward) > 1e-6 and float(whole.forward) == pytest.approx(float(whole.backward))
+    assert float(whole.total - exposed.total) == pytest.approx(0.85e-6, rel=1e-3)
+    assert float(exposed.forward) == pytest.approx(float(exposed.backward))
 
 
 @pytest.mark.parametrize("members", [2, 4, 8])
