@@ -50,7 +50,7 @@ PANEL: dict[str, Case] = {
     ),
     "experts, latent attention, a pipeline that folds": _trains(
         "deepseek-v3", "h800-cluster", "deepseek-dualpipe", n_devices=2048, pp=16, ep=64, zero_stage=1,
-        schedule="dualpipe", recompute="selective",
+        schedule="dualpipe", recompute="selective", biased=1, all_to_all="by-node",
     ),
     "experts, sharded, narrow formats": _trains(
         "qwen3-235b-a22b", "dgx-gb200", n_devices=256, ep=8, pp=4, tp=2, precision="mxfp8", recompute="selective",
@@ -96,7 +96,7 @@ PANEL: dict[str, Case] = {
         "llama-3-1-405b", "h100", "sglang", tp=8, pp=4, concurrency=64, prompt_tokens=2048, precision="fp8"
     ),
     "served, experts and latent attention": _serves(
-        "deepseek-v3", "h200", "sglang", n_devices=8, dp=8, ep=8, precision="fp8", concurrency=32, drafts=1
+        "deepseek-v3", "h200", "sglang", n_devices=8, dp=8, ep=8, precision="fp8", concurrency=32, drafts=1, biased=1
     ),
     "served, states": _serves("mamba-2-2-7b", "h200", "vllm", tp=8, concurrency=64, prompt_tokens=8192),
     "served, a hybrid": _serves("nemotron-nano-9b-v2", "h200", "vllm", tp=2, pp=2, concurrency=64),
