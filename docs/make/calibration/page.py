@@ -26,6 +26,13 @@ configuration (model shape, batch, mapping) stand last; they flatter, since rows
 A design measured several times in one release is one point. vTrain's 473 rows of one cluster are apart. Left-out fits
 move along the slopes of the whole fit; their errors are those of the model."""
 
+_SCALING = """\
+Runs of the same degrees at three sizes or more, by fits that saw the smaller half of the sizes alone (mixtures and MLPerf;
+all: the file of groups):"""
+
+_PAIRS = """\
+Steps of a release on GB200 over GB300 with the same format and mapping, by one stack:"""
+
 _LIMITS = """\
 The form of the model and the priors were chosen while looking at these errors, so they are somewhat kinder than those
 of rows never looked at. vTrain measured the same kernel sequence up to 30 % apart between neighbouring cells.
@@ -55,6 +62,10 @@ def page(found: Calibration, command: str) -> str:
         "## Errors of strangers",
         _RINGS,
         table(["left out", "rows of", "points", *_ERRORS], _rings(found)),
+        _SCALING,
+        table(["run", "devices", "measured", "larger sizes left out", "fit"], _sizes(found)),
+        _PAIRS,
+        table(["model", "format", "mapping", "measured", "predicted"], _pairs(found)),
         "By group: " + filed("calibration_rings", ["left out", "group", "points", *_ERRORS], _ring_groups(found)),
         "Every mixture: " + filed("calibration_experts", _POINT_HEADS, _points(found)),
         _LIMITS,
@@ -90,6 +101,7 @@ _SHOWN = {
     "release": "release",
     "chip": "chip",
     "model": "model",
+    "size": "larger sizes of a run",
     "source": "publication",
     "configuration": "configuration, in folds",
     "fit": "nothing",
@@ -146,6 +158,34 @@ def _points(found: Calibration) -> Iterable[list[str]]:
         errors = [percent(float(np.expm1(e[i])), "+") if np.isfinite(e[i]) else "" for e in rings]
         fields = ("n_gpus", "tp", "pp", "ep", "precision")
         yield [get("model"), get("gpu"), found.rows.sources[i], *(get(name) for name in fields), *errors]
+
+
+def _sizes(found: Calibration) -> Iterable[list[str]]:
+    """Steps of runs of MLPerf, and of mixtures, whose larger sizes are left out."""
+    rows, errors = found.rows, found.rings["size"]
+    for i in np.flatnonzero(np.isfinite(errors)):
+        c = rows.compared[i]
+        if rows.mixtures[i] or c.source.startswith("MLPerf"):
+            get, measured = c.measurement.row.get, float(np.exp(rows.measured[i]))
+            ring, fit = (percent(float(np.expm1(e)), "+") for e in (errors[i], found.solution.errors[i]))
+            yield [f"{get('model')}, {c.source}", get("n_gpus"), f"{measured:.3g} s", ring, fit]
+
+
+def _pairs(found: Calibration) -> Iterable[list[str]]:
+    """Ratios of steps on GB200 and GB300 by one stack, format and mapping: measured, and of the fit."""
+    rows, steps = found.rows, {}
+    for i, c in enumerate(rows.compared):
+        get, mapping = c.measurement.row.get, c.prediction.chosen.mapping
+        degrees = tuple(int(getattr(mapping, name)) for name in ("tp", "pp", "cp", "virtual_stages"))
+        run = (c.source, get("model"), get("precision"), degrees, get("n_gpus"), get("global_batch"))
+        place = (*run, float(mapping.micro_batch), get("ep"))
+        steps.setdefault(place, {})[get("gpu")] = (rows.measured[i], found.solution.errors[i])
+    for (_, model, precision, degrees, *_), by_chip in steps.items():
+        if {"GB200", "GB300"} <= by_chip.keys():
+            (first, error), (second, other) = by_chip["GB200"], by_chip["GB300"]
+            words = "tp {}, pp {}, cp {}".format(*degrees[:3])
+            ratios = np.exp(first - second), np.exp(first + error - second - other)
+            yield [model, precision, words, *(f"{ratio:.3f}" for ratio in ratios)]
 
 
 def _counts(found: Calibration) -> str:

@@ -313,11 +313,31 @@ def ring_labels(rows: StepRows, k: int) -> dict[str, list[str]]:
         "release": [release_of(source) for source in rows.sources],
         "chip": list(map(str, rows.chips)),
         "model": models,
+        "size": _larger_sizes(rows),
         "source": list(map(str, rows.sources)),
     }
     # A group that is all rows leaves nothing to fit.
     ringed = {ring: [label if n < len(group) else "" for label, n in _sized(group)] for ring, group in labels.items()}
     return ringed | {"configuration": [f"fold {fold}" for fold in folds(rows.groups, k)]}
+
+
+def _larger_sizes(rows: StepRows) -> list[str]:
+    """Return a label of the larger half of the sizes of a run, by devices, where a source has three or more [row].
+
+    A run is a model of a source with equal degrees but for replicas.
+    """
+    runs = [
+        (c.source, c.measurement.row.get("model"), *(float(getattr(m, name)) for name in ("tp", "pp", "cp")))
+        for c, m in ((c, c.prediction.chosen.mapping) for c in rows.compared)
+    ]
+    devices = [float(c.prediction.chosen.system.n_devices) for c in rows.compared]
+    sizes: dict[Hashable, set[float]] = {}
+    for run, count in zip(runs, devices, strict=True):
+        sizes.setdefault(run, set()).add(count)
+    least = {run: sorted(counts)[len(counts) // 2] if len(counts) > 2 else np.inf for run, counts in sizes.items()}
+    return [
+        " ".join(map(str, run[:2])) if count >= least[run] else "" for run, count in zip(runs, devices, strict=True)
+    ]
 
 
 def _sized(labels: Sequence[str]) -> list[tuple[str, int]]:

@@ -4,7 +4,7 @@ A leaf's logarithm is a sum of independent factors. One that a fit states has th
 estimate, or quoted from memory, the width of such values (``[estimates]`` of ``intervals.toml``). Levels form a
 hierarchy: a chip whose kernels nobody measured has the value of its kernel file, which all chips of the file share, and
 a deviation of its own as wide as measured chips scatter within the family, or within all families where the family is
-one chip; a stack without rows of a parameter shares that of its code base, of its family of chips, or of all stacks.
+one chip; a stack without rows of a parameter shares that of its code base, or of all stacks.
 """
 
 from __future__ import annotations
@@ -119,7 +119,6 @@ def _stack_spreads(stack: str) -> Iterator[tuple[str, tuple[Factor, ...]]]:
         "shared by all stacks": "all stacks",
         "shared by the fitted stacks": "all stacks",
         "shared by the stacks of a lineage": entry.value("lineage", stack),
-        "shared by the stacks of a chip family": entry.value("family", stack),
     }
     for field, value in entry.values.items():
         owner = "all stacks" if field.startswith("experts.") else owner_by_source.get(value.source, stack)
