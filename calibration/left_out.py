@@ -229,7 +229,7 @@ def training(tables: Sequence[str | Path]) -> list[LeftOut]:
 class StepFit(NamedTuple):
     """The fit of all stacks and chips to steps."""
 
-    columns: list[steps.Column]
+    columns: list[steps.FitColumn]
     problem: FitProblem
     whole: Minimum
 

@@ -10,7 +10,7 @@ from docs.make.markdown import document, filed, percent, table
 from dse.designs import catalog
 from dse.lab.fits import stacks
 from dse.lab.fits.step_priors import CHIP_NAMES, NAMES, PHYSICAL, SPREADS, is_physical
-from dse.lab.fits.steps import PRODUCTS, Calibration, mean_error, release_of
+from dse.lab.fits.steps import Calibration, mean_error, release_of
 from dse.measured.uncertainty.parts import quantile
 from dse.types import Precision, choice_name
 
@@ -202,7 +202,7 @@ def _chips(found: Calibration) -> Iterable[list[str]]:
     for chip, family in sorted(families.items()):
         ratio = catalog.clock_share(str(chip))
         values = found.solution.chip_values(str(family), str(chip))
-        shares = [f"{min((ratio if name in PRODUCTS else 1.0) * values[name], 1.0):.3f}" for name in CHIP_NAMES]
+        shares = [f"{min(ratio * values[name], 1.0):.3f}" for name in CHIP_NAMES]
         yield [str(chip), str(int((found.rows.chips == chip).sum())), *shares]
 
 

@@ -121,7 +121,7 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
 
 
 def _sustained_shares(entry: Entry, family: dict[str, Sourced], tdp: Sourced) -> dict[str, Sourced]:
-    """Return field → share of the rates of products that a chip without rows of its own sustains in training.
+    """Return field → share of the rates of kernels alone that a chip without rows of its own sustains in training.
 
     That of its family, times ``((TDP / R) / e)^(1/3)`` with its 16-bit rate ``R`` and the family's limit ``e``
     (``flop_limit``), at most 1: switching takes ``f V^2``, and the voltage follows the clock, so that the clock under
@@ -131,7 +131,7 @@ def _sustained_shares(entry: Entry, family: dict[str, Sourced], tdp: Sourced) ->
     if limit is None or entry.value("chip.node") is not None:
         return {}
     ratio = _clock_share(entry, limit, tdp)
-    names = ("sustained_16", "sustained_8", "sustained_4")
+    names = ("sustained_16", "sustained_8", "sustained_4", "sustained_attention")
     shares = {name: family[name] for name in names}
     text = "{} x (TDP over rate / {})^(1/3)"
     return {

@@ -21,7 +21,7 @@ from dse.lab.fits.step_priors import (
     is_physical,
     lineage_of,
 )
-from dse.lab.fits.steps import PRODUCTS, Calibration, mean_error
+from dse.lab.fits.steps import Calibration, mean_error
 from dse.lab.fits.writing import Revision
 from dse.types import ExpertKernels, Software, field_metadata
 from dse.types.paths import leaves
@@ -177,19 +177,18 @@ def _chip_revisions(calibration: Calibration) -> list[Revision]:
 def _chip_entries(calibration: Calibration, family: str, chip: str = "") -> dict[str, str]:
     """Return name → share that a chip, or a family, sustains of the rates of kernels alone, as TOML."""
     is_of_chip, rows = calibration.rows.chips == chip, calibration.rows
-    names = SPREADS["chip"] if chip else CHIP_NAMES
     count = int(is_of_chip.sum() if chip else (rows.families == family).sum())
     about = f"fitted to {counted(count, 'training step')}" if count else "mean of the families: dse calibrate"
-    ratios = {name: catalog.clock_share(chip) if chip and name in PRODUCTS else 1.0 for name in names}
+    ratio = catalog.clock_share(chip) if chip else 1.0
     values = calibration.solution.chip_values(family, chip)
     return {
         name: writing.value_table(
-            writing.digits(min(ratios[name] * values[name], 1.0)),
+            writing.digits(min(ratio * values[name], 1.0)),
             calibration.solution.chip_spread(name, family, chip),
             about,
             "estimate",
         )
-        for name in names
+        for name in CHIP_NAMES
     }
 
 

@@ -57,12 +57,8 @@ _NEWER = -0.5
 
 _HOST = "software.experts.expert_host_time"
 
-#: Shares that one number of a chip changes together: of products in every format, of attention.
-_ATTENTION = ("sustained_attention",)
-PRODUCTS = tuple(name for name in SPREADS["chip"] if name not in _ATTENTION)
 
-
-class Column(NamedTuple):
+class FitColumn(NamedTuple):
     """One number of the fit: its group, and the parameters that it changes."""
 
     kind: str  #: of the group: "" for shared, or a key of ``SPREADS``
@@ -80,7 +76,7 @@ class Column(NamedTuple):
 class StackSolution:
     """Fitted values in prior spreads, with their posterior."""
 
-    columns: list[Column]
+    columns: list[FitColumn]
     z: np.ndarray
     spread: np.ndarray  #: posterior over prior standard deviation of each ``z``
     conditional_spread: np.ndarray  #: with all other values fixed; smaller, since values can compensate each other
@@ -149,23 +145,23 @@ class StackSolution:
         return float(next(own, 1.0))
 
 
-def columns_of(rows: StepRows) -> list[Column]:
+def columns_of(rows: StepRows) -> list[FitColumn]:
     """Return the numbers of a fit to rows: shared ones, then those of every group that rows are in.
 
-    A chip has one number for its products in all formats, and one for attention.
+    A chip has one number for its products in all formats and for attention: its clock under the power limit.
     """
     groups = sorted(set().union(*rows.groups_by_row))
-    shared = [Column("", "", (name,), 1.0) for name in ALL_NAMES]
+    shared = [FitColumn("", "", (name,), 1.0) for name in ALL_NAMES]
     columns = list(shared)
     for kind, label in groups:
         if kind == "chip":
-            columns += [Column(kind, label, names, SPREADS["chip"][names[0]]) for names in (PRODUCTS, _ATTENTION)]
+            columns.append(FitColumn(kind, label, CHIP_NAMES, SPREADS["chip"][CHIP_NAMES[0]]))
         elif kind and label:
-            columns += [Column(kind, label, (name,), spread) for name, spread in SPREADS[kind].items()]
+            columns += [FitColumn(kind, label, (name,), spread) for name, spread in SPREADS[kind].items()]
     return columns
 
 
-def model_of(rows: StepRows, columns: Sequence[Column]) -> StepModel:
+def model_of(rows: StepRows, columns: Sequence[FitColumn]) -> StepModel:
     """Return the leaves of the designs of rows as functions of the columns."""
     members = [np.array([c.group in groups for groups in rows.groups_by_row]) for c in columns]
     offsets = np.array([published(str(stack)) for stack in rows.stacks])
@@ -176,13 +172,13 @@ def model_of(rows: StepRows, columns: Sequence[Column]) -> StepModel:
         if design.software.experts is not None:  # 0 with a capacity factor
             factors[i, host] = float(leaf(design, _HOST) > 0.0)
     limits = {chip: catalog.clock_share(str(chip)) for chip in set(rows.chips)}
-    for name in PRODUCTS:
+    for name in CHIP_NAMES:
         factors[:, ALL_NAMES.index(name)] = [limits[chip] for chip in rows.chips]
     indices = [tuple(ALL_NAMES.index(name) for name in c.names) for c in columns]
     return StepModel(rows, PARAMETERS, indices, members, offsets, factors)
 
 
-def problem_of(rows: StepRows, columns: Sequence[Column], weights: np.ndarray) -> FitProblem:
+def problem_of(rows: StepRows, columns: Sequence[FitColumn], weights: np.ndarray) -> FitProblem:
     """Return the fit problem of the columns to the rows.
 
     Args:

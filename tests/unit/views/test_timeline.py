@@ -29,9 +29,7 @@ STAGES, MICRO_BATCHES = 4, 8
 def steps():
     fixed = {"n_devices": 32, "tp": 8, "pp": STAGES, "micro_batch": 1, "global_batch": MICRO_BATCHES}
     return {
-        name: schedule_step(
-            dse.design("gpt-3-175b", "selene", "megatron-core-te", any_option=True, **fixed | changes)
-        )
+        name: schedule_step(dse.design("gpt-3-175b", "selene", "megatron-core-te", any_option=True, **fixed | changes))
         for name, changes in SCHEDULES.items()
     }
 

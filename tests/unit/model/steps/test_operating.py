@@ -136,7 +136,7 @@ def test_a_cap_counts_from_the_clock_that_the_limit_as_sold_leaves(name):
     costs = [float(metrics_of(capped(HOT[name], share)).step_time) / whole - 1.0 for share in (0.995, 0.95, 0.9)]
     assert 0.0 < costs[0] < 0.01
     assert costs[1] == pytest.approx(0.5 * costs[2], rel=0.25)
-    assert 0.02 < costs[2] < 0.08
+    assert 0.02 < costs[2] < 0.1
 
 
 @pytest.mark.parametrize("name", SOLD_BY_CHIP)
