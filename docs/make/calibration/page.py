@@ -128,7 +128,7 @@ def _rings(found: Calibration) -> Iterable[list[str]]:
     for ring, words in _SHOWN.items():
         for kind, mask in _kinds(found).items():
             errors = found.point_errors(ring, mask)
-            if len(errors) and not (kind == "vTrain" and ring not in ("configuration", "fit")):
+            if len(errors) and not (kind == "vTrain" and ring in ("model", "size", "source")):
                 yield [words, kind, *_summary(errors)]
 
 

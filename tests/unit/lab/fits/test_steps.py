@@ -210,10 +210,11 @@ UNSEEN = {
     "torchtitan_2024": 0.08,
 }  # fmt: skip
 
-#: What is left out, of which rows, with the bound of the mean or median error of its points.
+#: What is left out, of which rows, with the bound of the mean or median error of its points. vTrain's 473 rows are all of
+#: the A100-80GB and of its code base.
 STRANGERS = [
     ("release", "Bridge", np.mean, 0.10),
-    ("chip", "all", np.median, 0.12),
+    ("chip", "all but vTrain", np.median, 0.12),
     ("model", "mixtures", np.mean, 0.10),
 ]
 
@@ -283,7 +284,7 @@ def test_errors_of_strangers(measured, ring, part, statistic, bound):
     mask = {
         "Bridge": np.char.startswith(rows.sources.astype(str), "Megatron-Bridge"),
         "mixtures": rows.mixtures,
-        "all": np.ones(len(rows.sources), bool),
+        "all but vTrain": ~np.char.startswith(rows.sources.astype(str), "vTrain"),
     }[part]
     assert statistic(np.abs(measured.point_errors(ring, mask))) <= bound
 

@@ -11,7 +11,7 @@ import pytest
 import dse
 from benchmarks.rates.programs import plain_numbers
 from dse import types
-from dse.designs import catalog, leaf, replace
+from dse.designs import catalog, replace
 from dse.doors import SERVING, TRAINING
 from dse.doors.evaluation import evaluate
 from dse.errors import InputError
