@@ -50,16 +50,13 @@ def is_levelled(stack: str) -> bool:
 
 
 @functools.cache
-def published(stack: str) -> np.ndarray:
-    """Return the shift [parameter] of a stack's parameters by publications before any step, in prior spreads.
+def published(stack: str) -> float:
+    """Return the time of a stack's attention over that of the best kernel of its chip by publications, 1 without one.
 
     From ``flash_published`` of its file: kernels of one generation relative to the next.
     """
-    shifts = np.zeros(len(ALL_NAMES))
-    if stack in catalog.names("software"):
-        flash = ALL_NAMES.index("flash_slowdown")
-        shifts[flash] = PARAMETERS[flash].times(catalog.entry("software", stack).value("flash_published", 1.0))
-    return shifts
+    known = stack in catalog.names("software")
+    return float(catalog.entry("software", stack).value("flash_published", 1.0)) if known else 1.0
 
 
 @functools.cache

@@ -142,7 +142,7 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: 
 class StepModel(NamedTuple):
     """Leaves of the designs of steps as functions of ``z``, for all jobs on steps.
 
-    Column ``c`` changes parameters ``columns[c]`` of the rows ``rows_by_column[c]``: ``z_row = offsets + moves x``.
+    Column ``c`` changes parameters ``columns[c]`` of the rows ``rows_by_column[c]``: ``z_row = moves x``.
     NumPy evaluates all rows at once, so that nothing is compiled for a few hundred of them; slopes are finite
     differences.
     """
@@ -151,7 +151,6 @@ class StepModel(NamedTuple):
     parameters: tuple[Parameter, ...]
     columns: Sequence[tuple[int, ...]]  #: parameters changed by each column
     rows_by_column: Sequence[np.ndarray]  #: rows changed by each column
-    offsets: np.ndarray | float = 0.0  #: ``z`` of each row and parameter with all columns at zero
     factors: np.ndarray | float = 1.0  #: multiplies the values of each row and parameter
 
     def problem(
@@ -169,7 +168,7 @@ class StepModel(NamedTuple):
                 moves[index, column_rows, parameter] = 1.0
 
         def by_row(x: np.ndarray) -> np.ndarray:
-            return self.offsets + np.einsum("c,crp->rp", x, moves)
+            return np.einsum("c,crp->rp", x, moves)
 
         def residuals(x: np.ndarray) -> np.ndarray:
             return self.log_times(by_row(x)[None])[0] - self.rows.measured

@@ -3,8 +3,8 @@ r"""Calibration of stacks and chips to measured training steps, of dense models 
 A value belongs to what decides it: the rate of products that a chip sustains, by format, to the chip; element-wise
 kernels, host and links to a code base; products and attention to a stack; experts to all stacks. Each value is drawn
 around that of the wider group (a hierarchical prior; Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior
-spreads ``z`` is the sum over the groups that a row is in (shared, family, chip, code base, stack, releases), from what
-publications on the kernels of a stack say, and
+spreads ``z`` is the sum over the groups that a row is in (shared, family, chip, code base, stack, releases), attention
+times what publications on the kernels of a stack say, and
 
 .. math:: \sum_i w_i \rho\Big(\frac{\log \hat T_i / T_i}{\sigma}\Big)
    + \frac12 \sum_c \Big(\frac{z_c - m_c}{r_c}\Big)^2
@@ -55,7 +55,7 @@ _RESTARTS, _NEAR = 1, 0.5
 #: Prior mean of the step of a release, in its prior spreads: newer ones are not slower.
 _NEWER = -0.5
 
-_HOST = "software.experts.expert_host_time"
+_HOST, _FLASH = "software.experts.expert_host_time", "flash_slowdown"
 
 
 class FitColumn(NamedTuple):
@@ -89,7 +89,8 @@ class StackSolution:
 
     def value(self, stack: str, name: str) -> float:
         """Return a parameter of a stack in SI units, from its code base or shared values for one without rows."""
-        return self._value(name, self._stack_z(stack, name))
+        factor = published(stack) if name == _FLASH else 1.0
+        return factor * self._value(name, self.z_of(name, groups_of(stack)))
 
     def values(self, stack: str) -> dict[str, float]:
         """Return name → value in SI units of every parameter of a stack."""
@@ -104,10 +105,6 @@ class StackSolution:
         groups = chip_groups(family, chip)
         return {name: self._value(name, self.z_of(name, groups)) for name in CHIP_NAMES}
 
-    def _stack_z(self, stack: str, name: str) -> float:
-        """Return ``z`` of a stack's parameter."""
-        return float(published(stack)[ALL_NAMES.index(name)]) + self.z_of(name, groups_of(stack))
-
     def _value(self, name: str, z: float) -> float:
         return float(PARAMETERS[ALL_NAMES.index(name)].value(z))
 
@@ -117,7 +114,8 @@ class StackSolution:
         ``conditional``: with all other values fixed; independent samples of these are closest to the posterior (the
         mean-field approximation; Bishop, *Pattern Recognition and Machine Learning*, section 10.1.2).
         """
-        return self._spread(name, groups_of(stack), self._stack_z(stack, name), conditional)
+        groups = groups_of(stack)
+        return self._spread(name, groups, self.z_of(name, groups), conditional)
 
     def chip_spread(self, name: str, family: str = "", chip: str = "", conditional: bool = True) -> float:
         """Return the posterior standard deviation of the logarithm of a chip's share, of its narrowest group."""
@@ -164,8 +162,8 @@ def columns_of(rows: StepRows) -> list[FitColumn]:
 def model_of(rows: StepRows, columns: Sequence[FitColumn]) -> StepModel:
     """Return the leaves of the designs of rows as functions of the columns."""
     members = [np.array([c.group in groups for groups in rows.groups_by_row]) for c in columns]
-    offsets = np.array([published(str(stack)) for stack in rows.stacks])
     factors = np.ones((len(rows.stacks), len(PARAMETERS)))
+    factors[:, ALL_NAMES.index(_FLASH)] = [published(str(stack)) for stack in rows.stacks]
     host = ALL_NAMES.index(_HOST.rpartition(".")[2])
     for i, c in enumerate(rows.compared):
         design = c.prediction.chosen
@@ -175,7 +173,7 @@ def model_of(rows: StepRows, columns: Sequence[FitColumn]) -> StepModel:
     for name in CHIP_NAMES:
         factors[:, ALL_NAMES.index(name)] = [limits[chip] for chip in rows.chips]
     indices = [tuple(ALL_NAMES.index(name) for name in c.names) for c in columns]
-    return StepModel(rows, PARAMETERS, indices, members, offsets, factors)
+    return StepModel(rows, PARAMETERS, indices, members, factors)
 
 
 def problem_of(rows: StepRows, columns: Sequence[FitColumn], weights: np.ndarray) -> FitProblem:
