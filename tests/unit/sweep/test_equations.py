@@ -185,7 +185,7 @@ def test_the_model_is_the_same():
     # rings over one link, 11 for a head that is gathered by itself and inputs that are gathered again where outputs
     # are kept, 60 for the steps of a ring: 42 for their sums, an operator, and 18 for their windows and kernels, 10 for
     # a rate at the clock that is none where units cannot multiply a precision or scale its blocks, 2 for voltages of
-    # clocks far above the nominal one.
+    # clocks far above the nominal one, 4 for shares of rates that a chip sustains in training.
     # Sweeps that ask for neither money nor carbon nor runs with failures do without these.
     optional = TRAINING.group(MONEY) | TRAINING.group(CARBON) | TRAINING.group(RUN)
 
@@ -194,5 +194,5 @@ def test_the_model_is_the_same():
 
     plainly, _ = recording.trace(plain, base)
     assert len(plainly.equations) <= 3_511
-    assert len(found.equations) <= 3_511 + 110 + 345  # the last of energy: the clock that is reached
+    assert len(found.equations) <= 3_511 + 110 + 349  # the last of energy: the clock that is reached
     assert len(found.equations) < 0.62 * len(jax.make_jaxpr(dse.evaluate)(base).eqns)

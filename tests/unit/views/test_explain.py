@@ -77,7 +77,7 @@ def test_the_wait_for_the_host_is_told_beside_the_layer():
     words = ["-w", "llama-3-8b", "-s", "eos", "-n", "8", *(word for one in settings for word in ("--set", one))]
     told = CliRunner().invoke(app, ["evaluate", *words, "--no-uncertainty"]).stdout
     (waits,) = re.findall(r"host-bound: the device waits for ([\d.]+) % of the step", " ".join(told.split()))
-    assert 0.5 < float(waits) < 1.1 and "host launch time" not in told
+    assert 0.5 < float(waits) < 1.5 and "host launch time" not in told
 
 
 def test_elasticities_are_slopes(design, explained):

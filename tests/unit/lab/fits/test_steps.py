@@ -210,8 +210,8 @@ UNSEEN = {
     "torchtitan_2024": 0.08,
 }  # fmt: skip
 
-#: What is left out, of which rows, with the bound of the mean or median error of its points. vTrain's 473 rows are all of
-#: the A100-80GB and of its code base.
+#: What is left out, of which rows, with the bound of the mean or median error of its points. vTrain's 473 rows are
+#: nearly all of the A100-80GB and of its code base.
 STRANGERS = [
     ("release", "Bridge", np.mean, 0.10),
     ("chip", "all but vTrain", np.median, 0.12),
