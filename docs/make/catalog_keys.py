@@ -115,6 +115,7 @@ MEANINGS = {
     "device.cores": "cores, default of its accelerators",
     "device.cache": "last-level cache, default of its accelerators",
     "device.tdp": "power limit, default of its accelerators",
+    "device.flop_limit": "power limit over 16-bit matrix rate at which sustained_… of the family hold",
     "device.clock": "clock, default of its accelerators",
     "power.uncore_share": "`power.uncore` over the power limit as sold",
     "power.leakage_share": "`power.leakage` over the power limit as sold, without known transistors",

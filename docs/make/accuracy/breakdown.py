@@ -50,7 +50,7 @@ def _over_rows_and_sources(steps: Sequence[Comparison]) -> str:
         f"{len(steps)} rows of {len(means)} sources: mean error {percent(statistics.fmean(sizes))}, median "
         f"{percent(statistics.median(sizes))}. Each source counted once, whatever its rows: mean "
         f"{percent(statistics.fmean(means))}, median {percent(statistics.median(means))}. The stacks' parameters were "
-        "fitted to these rows, except those of mixtures of experts, of fine-tuning and of sources that the tables "
+        "fitted to these rows, except those of fine-tuning and of sources that the tables "
         "above leave out."
     )
 
