@@ -68,8 +68,8 @@ def page(
 
 
 _ABOUT_UNSEEN = """\
-Mean errors of step times of dense models and mixtures. *Unseen publication*: what a stack or cluster has to expect that nobody
-measured for dse; *unseen configuration*: what another mapping or size on a measured one has to expect.
+Mean errors of step times of dense models and mixtures. *Unseen publication*: what a stack or cluster has to expect that
+nobody measured for dse; *unseen configuration*: what another mapping or size on a measured one has to expect.
 [calibration.md](calibration.md) says how rows are left out."""
 
 
