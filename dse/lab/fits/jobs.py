@@ -155,6 +155,6 @@ JOBS = {
         stacks.document,
         stacks.revisions,
         _step_summary,
-        lambda stack: not step_priors.is_levelled(stack),
+        lambda stack: not step_priors.is_levelled(stack) and stack not in step_priors.NOT_FITTED,
     ),
 }
