@@ -47,7 +47,7 @@ nearest = catalog.catalog_root() / "software" / "megatron-core-te.toml"
 (stacks / "our-stack.toml").write_text(nearest.read_text().replace(nearest.stem, "our-stack"))
 os.environ["DSE_CATALOG"] = str(folder / "my_catalog")
 
-TRUTH = {"matrix_slowdown": 1.25, "communication_slowdown": 1.7, "elementwise_slowdown": 1.9}
+TRUTH = {"matrix_slowdown": 1.18, "communication_slowdown": 1.7, "elementwise_slowdown": 1.9}
 FIXED = {"global_batch": 512, "zero_stage": 1, "overlap_dp": 1, "overlap_tp": 0, "precision": "bf16"}
 MAPPINGS = {"llama-3-8b": ((1, 2, 4), (1,)), "llama-3-70b": ((4, 8), (2, 4, 8)), "gpt-3-175b": ((8,), (4, 8, 16))}
 random = np.random.default_rng(1)
@@ -178,23 +178,24 @@ with style():
 figure
 
 # %%
-assert 3.5 < told.loc["before", "mean error (%)"] < 4.0 and 1.2 < told.loc["after", "mean error (%)"] < 1.6
+assert 15 < told.loc["before", "mean error (%)"] < 18 and 1.2 < told.loc["after", "mean error (%)"] < 1.6
 assert told["largest error (%)"].before > 12 and told["largest error (%)"].after < 4
 assert len(before) == 24 and before.skipped.isna().all() and after.skipped.isna().all()
-assert told["rows inside"].before == 24 and 18 <= told["rows inside"].after <= 23
+assert told["rows inside"].before == 8 and 18 <= told["rows inside"].after <= 23
 assert 17 < told["half an interval (%)"].before < 20 and told["half an interval (%)"].after < 4.5
 # The mean of the absolute value of a normal distribution.
 assert 0.0159 < 0.02 * np.sqrt(2 / np.pi) < 0.016
 error = (values.fitted / values.true - 1).abs()
-assert error[["matrix_slowdown", "communication_slowdown"]].max() < 0.02 and 0.2 < error["elementwise_slowdown"] < 0.3
-assert values.spread["elementwise_slowdown"] > 5 * values.spread["communication_slowdown"]
+assert error[["matrix_slowdown", "communication_slowdown"]].max() < 0.03 and 0.3 < error["elementwise_slowdown"] < 0.4
+assert values.spread["elementwise_slowdown"] > 1.2 * values.spread["communication_slowdown"]
 values.round(3)
 
 # %% [markdown]
-# Unseen steps are predicted within 1.5 % in the mean, in place of 3.7 %; the noise alone makes 1.6 %. Intervals of
-# a stack without measurements reach 18 % to either side and hold all 24 rows; those after calibration reach 4.4 % and
-# hold 23, where 80 % are promised: three tables of eight rows tell little of what is left.
+# Unseen steps are predicted within 1.5 % in the mean, in place of 16 %; the noise alone makes 1.6 %. Intervals of
+# a stack without measurements reach 18 % to either side and hold 8 of 24 rows, since this stack is slower than most;
+# those after calibration reach 3.4 % and hold 23, where 80 % are promised: twenty-four rows tell little of what is left.
 #
-# Two of the three slow-downs are found within 2 %. The third, that of element-wise kernels, is a quarter off: it takes
-# too little of these steps to be told, stays near the catalogue's value, and its spread is several times the others'.
-# Where predictions hang on it, with small models say, so do their intervals: measure such steps too.
+# The chip keeps what the catalogue says that it sustains: rows of one stack cannot tell it from the stack's slow-down,
+# as the two multiply. Two of the three slow-downs are found within 3 %. The third, that of element-wise kernels, is a
+# third off: it takes too little of these steps to be told, and stays near what all stacks share. Where predictions hang
+# on it, with small models say, so do their intervals: measure such steps too.

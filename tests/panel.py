@@ -66,6 +66,10 @@ PANEL: dict[str, Case] = {
     "small, launched kernel by kernel": _trains(
         "gpt-3-13b", "selene", "megatron-2021", n_devices=8, tp=8, global_batch=8, micro_batch=1, seq_len=256
     ),
+    "small, launched by graphs of layers": _trains(
+        "gpt-3-13b", "eos", "megatron-core-te", n_devices=8, tp=8, global_batch=8, micro_batch=1, seq_len=128,
+        graph="layer",
+    ),
     "heads of eighty columns": _trains("gpt-3-2-7b", "eos", n_devices=8, tp=4, micro_batch=2),
     "dies on a large substrate": _trains(
         "llama-3-8b", "h100", n_devices=8, tp=8,

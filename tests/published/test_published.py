@@ -18,7 +18,6 @@ def compared() -> list[Comparison]:
 #: Claims whose worst row is beyond what they name, by source and metric: known, and open.
 BEYOND = {
     ("SimuMax", "step_time", 4): "10.4 % of 8.5: the host waits in every forward",
-    ("Megatron-Bridge_26.06", "tokens_per_second_per_device", 6): "15.02 % of 15: LoRA, whose documents are not stated",
 }
 
 

@@ -81,11 +81,11 @@ def test_sections_that_links_name_exist():
 
 
 def test_unseen_errors_are_those_of_the_last_fit():
-    """B200 by hand: 5, 1 and 10 rows of three names; (5 x 6.07 + 13.92 + 10 x 21.58) / 16 = 16.26 %."""
+    """B200 by hand: 21, 1 and 14 rows of three names; (21 x 8.13 + 30.12 + 14 x 4.23) / 36 = 7.22 %."""
     from docs.make.readme import by_chip, filled
 
     assert filled(README) == README, "run: python -m docs.make.readme README.md"
-    assert "|NVIDIA B200-SXM|16|16.3 %|" in README
+    assert "|NVIDIA B200-SXM|36|7.2 %|" in README
     one = {"foreign": 0.1, "unseen": 0.2, "seen": 0.0}
     both = by_chip({"H100-SXM-80GB": {"rows": 1, **one}, "H100": {"rows": 3, **one, "unseen": 0.04}})
     assert both.splitlines()[2:] == ["|NVIDIA H100-SXM5-80|4|10.0 %|8.0 %|0.0 %|"]

@@ -111,7 +111,7 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
     if entry.values.get("node.scale_out") is not None:
         node.pop("node.scale_out_bandwidth", None)
     power = _power_defaults(entry, family)
-    kernels |= _sustained_shares(entry, family, power["power.tdp"])
+    kernels |= _sustained_shares(entry, family)
     isolated_kernels = {  # what a chip says of its kernels holds of those measured alone too
         f"kernels.{measured}": entry.values[f"kernels.{name}"]
         for measured, name in SHARED_KERNEL_LEAVES.items()
@@ -120,17 +120,17 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
     return {"kernels.family": chosen} | device | kernels | isolated_kernels | node | power | entry.values
 
 
-def _sustained_shares(entry: Entry, family: dict[str, Sourced], tdp: Sourced) -> dict[str, Sourced]:
+def _sustained_shares(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
     """Return field → share of the rates of kernels alone that a chip without rows of its own sustains in training.
 
     That of its family, times ``((TDP / R) / e)^(1/3)`` with its 16-bit rate ``R`` and the family's limit ``e``
     (``flop_limit``), at most 1: switching takes ``f V^2``, and the voltage follows the clock, so that the clock under
-    a limit is as its cube root. A generated chip solves its clock itself.
+    a limit is as its cube root. A generated chip solves its clock itself; one without a stated TDP is as its family.
     """
     limit = family.get("device.flop_limit")
-    if limit is None or entry.value("chip.node") is not None:
+    if limit is None or entry.value("chip.node") is not None or "tdp" not in entry.values:
         return {}
-    ratio = _clock_share(entry, limit, tdp)
+    ratio = _clock_share(entry, limit)
     names = ("sustained_16", "sustained_8", "sustained_4", "sustained_attention")
     shares = {name: family[name] for name in names}
     text = "{} x (TDP over rate / {})^(1/3)"
@@ -142,9 +142,9 @@ def _sustained_shares(entry: Entry, family: dict[str, Sourced], tdp: Sourced) ->
     }
 
 
-def _clock_share(entry: Entry, limit: Sourced, tdp: Sourced) -> float:
+def _clock_share(entry: Entry, limit: Sourced) -> float:
     """Return the clock that a chip's power leaves over that of its family, the cube root of their powers per FLOP."""
-    return float((tdp.value / _matrix_rate(entry.values) / limit.value) ** (1.0 / 3.0))
+    return float((entry.values["tdp"].value / _matrix_rate(entry.values) / limit.value) ** (1.0 / 3.0))
 
 
 def clock_share(slug: str, folder: Folder = None) -> float:
@@ -153,7 +153,7 @@ def clock_share(slug: str, folder: Folder = None) -> float:
     _, family_name = reference(entry, "kernels.family", folder, entry.value("kernels.family", "generic"))
     family = _kernel_values(family_name, folder)
     limit = family.get("device.flop_limit")
-    return 1.0 if limit is None else _clock_share(entry, limit, _power_defaults(entry, family)["power.tdp"])
+    return 1.0 if limit is None or "tdp" not in entry.values else _clock_share(entry, limit)
 
 
 def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:

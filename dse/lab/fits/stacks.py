@@ -21,7 +21,7 @@ from dse.lab.fits.step_priors import (
     is_physical,
     lineage_of,
 )
-from dse.lab.fits.steps import Calibration, mean_error
+from dse.lab.fits.steps import Calibration, fits_chips, mean_error
 from dse.lab.fits.writing import Revision
 from dse.types import ExpertKernels, Software, field_metadata
 from dse.types.paths import leaves
@@ -105,7 +105,8 @@ def document(calibration: Calibration) -> str:
             text = f"{{ value = {_text(name, value)}, spread = {spread:.3f}, from = {writing.quoted(origin)} }}"
             tables[f"software.{writing.quoted(stack)}"][name] = text
     tables["experts"] = _expert_entries(calibration)
-    for family, chip in sorted(set(zip(calibration.rows.families, calibration.rows.chips, strict=True))):
+    families = zip(calibration.rows.families, calibration.rows.chips, strict=True)
+    for family, chip in sorted(set(families)) if fits_chips(calibration.rows) else ():
         tables[f"accelerator.{writing.quoted(str(chip))}"] = _chip_entries(calibration, str(family), str(chip))
     for e in errors_by_source(calibration):
         tables[f"source.{writing.quoted(e.source)}"] = {
@@ -162,13 +163,16 @@ def revisions(calibration: Calibration, folder: Path) -> list[Revision]:
         changed.append(Revision("software", stack, _entries(calibration, stack)))
         if catalog.entry("software", stack, folder=folder).states("experts"):
             changed.append(Revision("software", stack, _expert_entries(calibration), "experts"))
-    return changed + _chip_revisions(calibration)
+    return changed + (_chip_revisions(calibration, folder) if fits_chips(calibration.rows) else [])
 
 
-def _chip_revisions(calibration: Calibration) -> list[Revision]:
-    """Return entries for kernel files of families, for that of all others, and for accelerators with rows."""
+def _chip_revisions(calibration: Calibration, folder: Path) -> list[Revision]:
+    """Return entries for kernel files of families, for that of all others, and for accelerators with rows.
+
+    A folder without kernels, of a user, gets accelerators alone: their own shares say what families would.
+    """
     chips = dict(zip(calibration.rows.chips, calibration.rows.families, strict=True))
-    families = ["generic", *sorted(set(chips.values()))]
+    families = ["generic", *sorted(set(chips.values()))] if (folder / "kernels").is_dir() else []
     revisions = [Revision("kernels", str(f), _chip_entries(calibration, str(f))) for f in families]
     entries = ((str(chip), _chip_entries(calibration, str(f), str(chip))) for chip, f in sorted(chips.items()))
     return revisions + [Revision("accelerator", chip, values, "kernels") for chip, values in entries]

@@ -148,15 +148,24 @@ def columns_of(rows: StepRows) -> list[FitColumn]:
 
     A chip has one number for its products in all formats and for attention: its clock under the power limit.
     """
-    groups = sorted(set().union(*rows.groups_by_row))
-    shared = [FitColumn("", "", (name,), 1.0) for name in ALL_NAMES]
-    columns = list(shared)
-    for kind, label in groups:
+    names = ALL_NAMES if fits_chips(rows) else (*NAMES, *EXPERT_NAMES)
+    columns = [FitColumn("", "", (name,), 1.0) for name in names]
+    for kind, label in sorted(set().union(*rows.groups_by_row)):
+        if kind in ("family", "chip") and not fits_chips(rows):
+            continue
         if kind == "chip":
             columns.append(FitColumn(kind, label, CHIP_NAMES, SPREADS["chip"][CHIP_NAMES[0]]))
         elif kind and label:
             columns += [FitColumn(kind, label, (name,), spread) for name, spread in SPREADS[kind].items()]
     return columns
+
+
+def fits_chips(rows: StepRows) -> bool:
+    """Return whether rows tell shares of chips from slow-downs of stacks, which multiply: those of two stacks or more.
+
+    Of one stack, as a user's own, the chips keep what the catalogue says.
+    """
+    return len({fitted_as(str(stack)) for stack in rows.stacks}) > 1
 
 
 def model_of(rows: StepRows, columns: Sequence[FitColumn]) -> StepModel:
@@ -170,8 +179,11 @@ def model_of(rows: StepRows, columns: Sequence[FitColumn]) -> StepModel:
         if design.software.experts is not None:  # 0 with a capacity factor
             factors[i, host] = float(leaf(design, _HOST) > 0.0)
     limits = {chip: catalog.clock_share(str(chip)) for chip in set(rows.chips)}
-    for name in CHIP_NAMES:
-        factors[:, ALL_NAMES.index(name)] = [limits[chip] for chip in rows.chips]
+    for i, name in ((ALL_NAMES.index(name), name) for name in CHIP_NAMES):
+        factors[:, i] = [limits[chip] for chip in rows.chips]
+        if not fits_chips(rows):
+            known = [leaf(c.prediction.chosen, PARAMETERS[i].path) for c in rows.compared]
+            factors[:, i] = np.array(known, float) / PARAMETERS[i].value(0.0)
     indices = [tuple(ALL_NAMES.index(name) for name in c.names) for c in columns]
     return StepModel(rows, PARAMETERS, indices, members, factors)
 

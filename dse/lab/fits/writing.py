@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tomlkit
 
-from dse.designs import all_leaves
+from dse.designs import all_leaves, catalog
 from dse.designs.catalog.load import FOLDERS
 from dse.errors import InputError
 from dse.io import atomic_file, outputs
@@ -130,9 +131,16 @@ class Revision(NamedTuple):
 
 
 def write_catalog(revisions: Iterable[Revision], folder: str | Path) -> list[Path]:
-    """Write the results of a fit to the files of a catalogue folder and return the paths of the files, each once."""
+    """Write the results of a fit to the files of a catalogue folder and return the paths of the files, each once.
+
+    An accelerator that the folder lacks is copied to it from the catalogue first: a user's folder has files of its own.
+    """
     changed_files = []
     for revision in revisions:
+        own = Path(folder) / FOLDERS[revision.kind] / f"{revision.slug}.toml"
+        if revision.kind == "accelerator" and not own.is_file() and revision.slug in catalog.names("accelerator"):
+            own.parent.mkdir(exist_ok=True)
+            shutil.copyfile(catalog.entry("accelerator", revision.slug).path, own)
         changed_files.append(catalog_file(folder, revision.kind, revision.slug))
         revise(changed_files[-1], revision.values, revision.table, revision.drop)
     return list(dict.fromkeys(changed_files))

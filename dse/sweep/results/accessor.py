@@ -46,7 +46,7 @@ class DesignAccessor:
     >>> import dse
     >>> results = dse.run("sweeps/megatron_1t_4096_a100.toml", output=False)
     >>> results.dse.table(3)[["tp", "pp", "micro_batch", "step_time"]].astype(int).values.tolist()
-    [[8, 64, 1, 70], [8, 64, 1, 73], [16, 32, 2, 74]]
+    [[8, 64, 1, 72], [8, 64, 1, 75], [16, 32, 2, 76]]
     """
 
     def __init__(self, results: xr.Dataset) -> None:
@@ -93,7 +93,7 @@ class DesignAccessor:
         >>> results = dse.run("sweeps/megatron_1t_4096_a100.toml", output=False)
         >>> best = results.dse.best("tp", "pp")
         >>> best.sizes["tp"], int(best.step_time.sel(tp=8, pp=64)), int(best.micro_batch.sel(tp=8, pp=64))
-        (6, 70, 1)
+        (6, 72, 1)
         """
         rows = self._rows
         if names:
@@ -154,7 +154,7 @@ class DesignAccessor:
         >>> import dse
         >>> results = dse.run("sweeps/megatron_1t_4096_a100.toml", output=False)
         >>> int(results.step_time.min()), int(results.dse.feasible().step_time.min())
-        (62, 70)
+        (64, 72)
         """
         results = self._results
         if is_search(results) and "violation" in results.variables:
@@ -181,7 +181,7 @@ class DesignAccessor:
         >>> import dse
         >>> results = dse.run("sweeps/megatron_1t_4096_a100.toml", output=False)
         >>> int(results.dse.groupby("tp", "pp").min().step_time.sel(tp=8, pp=64))
-        70
+        72
         """
         rows = self._rows
         if not rows.dims:
@@ -273,7 +273,7 @@ class DesignAccessor:
         >>> import dse
         >>> results = dse.run("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3")
         >>> int(results.dse.explain(design=0).metrics["step_time"])
-        70
+        72
         """
         from dse.sweep.results.rebuilding import grid_of, singles_at
 

@@ -92,7 +92,7 @@ def open_results(path: str | Path) -> xr.Dataset:
     >>> bool(results.step_time.sel(design=0) == results.step_time.min())
     True
     >>> results.dse.best("tp", "pp").step_time.sel(tp=8, pp=64).astype(int).item()
-    70
+    72
     """
     from dse.sweep.results import accessor
     from dse.sweep.results.cautioned import with_cautions

@@ -212,9 +212,9 @@ def test_bad_budgets_of_a_codesign_are_told(command):
 
 
 def test_what_is_outside_of_the_calibrated_range_is_printed_as_of_a_run(command):
-    ended = command("--no-figure", old='name = "selene"\nn_devices = 16', new='name = "dgx-b200"\nn_devices = 16')
+    ended = command("--no-figure", old='[system]\nname = "selene"', new='seq_len = 512\n[system]\nname = "dgx-b200"')
     assert ended.status == 0 and "outside the calibrated range: " in ended.out
-    assert "sequence 2,048 (rows from 4,096 on)" in ended.out
+    assert "sequence 512 (rows from 2,048 on)" in ended.out
 
 
 def test_results_are_not_written_under_the_name_of_another_format(command, tmp_path):

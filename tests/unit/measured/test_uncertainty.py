@@ -142,10 +142,13 @@ def test_of_each_respect_the_outermost_level_counts(changed, found):
 
 
 def test_intervals_widen_with_distance():
-    """Home, a generation without rows, one that is announced, a vendor without rows; what they are wide by is named."""
+    """Home, a generation without rows, one that is announced, a vendor without rows; what they are wide by is named.
+
+    Of a step that launches do not bound, whose spread is wider than that of a new vendor.
+    """
     widths = []
     for system in ("b200", "rubin", "tpu-v5p"):
-        made = dse.design("llama-3-8b", system, "nemo", n_devices=8, tp=8, any_option=True)
+        made = dse.design("llama-3-8b", system, "nemo", n_devices=8, tp=8, micro_batch=4, any_option=True)
         chip = catalog.resolve("accelerator", system)
         found = intervals(made, {"step_time": 1.0}, "nemo", accelerator=chip, model="llama-3-8b")
         low, high = found.bounds["step_time"]

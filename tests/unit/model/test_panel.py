@@ -65,6 +65,7 @@ GUARDS = {
     "serving.arrivals._MIN_IDLE_SHARE": "a rate beyond what is served",
     "serving.reuse._BUSY": "a link whose loads take all of its time",
     "serving.reuse._FOREVER": "a cache that holds all there is",
+    "steps.layer.GRAPH_LAUNCH": "a graph that takes longer to launch than the small kernels of its layer",
     "steps.operating.HIGHEST_CLOCK": "the nominal clock beside its rounding: a reason, no number",
     "steps.operating.SLOW_CLOCK": "the second clock of a solve that is exact in two",
     "serving.tails._MAX_DEVIATION": "times beyond all use",
@@ -72,7 +73,7 @@ GUARDS = {
 
 
 #: Constants that a table of the same module holds.
-TABLED = {"recipes._FOUR_BIT", "recipes._BY_ROW"}
+TABLED = {"recipes._FOUR_BIT", "recipes._BY_ROW", "recipes._BY_MX_BLOCK"}
 
 
 def modules() -> list[types.ModuleType]:
@@ -252,7 +253,12 @@ def test_every_constant_counts():
 
 
 @pytest.mark.parametrize(
-    ("precision", "field"), [(Precision.nvfp4, "efficiency"), (Precision.fp8_row, "training_efficiency")]
+    ("precision", "field"),
+    [
+        (Precision.nvfp4, "efficiency"),
+        (Precision.fp8_row, "training_efficiency"),
+        (Precision.mxfp8, "training_efficiency"),
+    ],
 )
 def test_rates_of_recipes_count(monkeypatch, precision, field):
     """They stand in a table of recipes, which is read when a function is traced."""

@@ -189,7 +189,10 @@ def test_the_command_ranks_measurements(capsys):
 
 def test_replayed_on_sources_left_out_the_order_is_faster_than_random():
     """A small version of docs/measure.md, on the published tables alone."""
-    tables = [f"tests/published/{name}.csv" for name in ("narayanan_2021", "torchtitan_2024", "megatron_b200")]
+    tables = [
+        f"tests/published/{name}.csv"
+        for name in ("korthikanti_2022", "narayanan_2021", "torchtitan_2024", "megatron_b200")
+    ]
     found = [one for rows in replay.left_out(tables) if (one := replay.curves(rows)) is not None]
     assert len(found) >= 2
     every = replay.together(found)

@@ -16,7 +16,7 @@ from dse.errors import InputError
 from dse.lab.fits import stacks, step_priors, steps
 from dse.lab.fits.jobs import JOBS
 from dse.lab.fits.step_rows import StepRows
-from dse.lab.fits.writing import write_catalog
+from dse.lab.fits.writing import Revision, write_catalog
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 from dse.measured.names import Lookup
@@ -76,6 +76,34 @@ def test_chips_share_what_is_theirs(found):
     assert (moved == (found.rows.chips == "a100-sxm-80gb")).all() and moved.any()
     for family, chip in set(zip(found.rows.families, found.rows.chips, strict=True)):
         assert all(0.0 < share <= 1.0 for share in found.solution.chip_values(str(family), str(chip)).values())
+
+
+def test_rows_of_one_stack_leave_the_chips_as_they_are(tmp_path):
+    """Shares of a chip and slow-downs of a stack multiply; a catalogue of one's own needs no kernels and no chips."""
+    alone = steps.calibrate([PUBLISHED[1]], k=2, progress=lambda _: None)
+    rows = alone.rows
+    if steps.fits_chips(rows):
+        first = [i for i, stack in enumerate(rows.stacks) if stack == rows.stacks[0]]
+        rows = StepRows.from_comparisons(
+            [rows.compared[i] for i in first],
+            {
+                (a.matrix_rate, a.cores): "ampere"
+                for a in (c.prediction.chosen.system.accelerator for c in rows.compared)
+            },
+        )
+    columns = steps.columns_of(rows)
+    assert not {name for c in columns for name in c.names} & set(step_priors.CHIP_NAMES)
+    model = steps.model_of(rows, columns)
+    place = step_priors.ALL_NAMES.index("sustained_16")
+    shares = model.factors[:, place] * float(model.parameters[place].value(0.0))
+    assert shares == pytest.approx(
+        [float(c.prediction.chosen.system.accelerator.kernels.sustained_16) for c in rows.compared]
+    )
+
+
+def test_an_accelerator_that_a_users_folder_lacks_is_copied_to_it(tmp_path):
+    write_catalog([Revision("accelerator", "a100-sxm-80gb", {"sustained_16": "0.9"}, "kernels")], tmp_path)
+    assert catalog.entry("accelerator", "a100-sxm-80gb", folder=tmp_path).value("kernels.sustained_16") == 0.9
 
 
 def test_a_release_is_a_step_from_the_one_before():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from pathlib import Path
 
 import jax
@@ -501,12 +500,15 @@ def step_of(accelerator, software, scale_up, n_devices, tp, energy):
 
 
 def test_boards_are_not_held_up_by_a_host_that_launches_for_cuda():
-    """8 boards against 64 GPUs, best mappings of both: 3.0 times; under the host time of the GPUs' stack 1.7 times."""
+    """8 boards against 64 GPUs, best mappings of both: 3.0 times; with host and small kernels of the GPUs' stack 1.9.
+
+    Of the two the small kernels are longer, so that the host alone costs less than a caution is given for.
+    """
     stack, own = "megatron-core-te", catalog.default_software("scd-board")
     gpus, _ = step_of("gpu", stack, "nvlink-5", 64, 4, 20.8e-12)
     boards, caution = step_of("scd-board", own, "scd-blade-4k", 8, 1, 0.8e-12)
     assert not caution
     assert gpus / boards == pytest.approx(3.0, rel=0.05)
     held_up, caution = step_of("scd-board", stack, "scd-blade-4k", 8, 1, 0.8e-12)
-    assert gpus / held_up == pytest.approx(1.68, rel=0.05)
-    assert re.match(r"host launch time \(software.host_time\) costs 31\.\d % of the step", caution)
+    assert gpus / held_up == pytest.approx(1.92, rel=0.05)
+    assert not caution
