@@ -193,7 +193,7 @@ values.round(3)
 # %% [markdown]
 # Unseen steps are predicted within 1.5 % in the mean, in place of 16 %; the noise alone makes 1.6 %. Intervals of
 # a stack without measurements reach 18 % to either side and hold 8 of 24 rows, since this stack is slower than most;
-# those after calibration reach 3.4 % and hold 23, where 80 % are promised: twenty-four rows tell little of what is left.
+# those after calibration reach 3.4 % and hold 23, where 80 % are promised: 24 rows tell little of what is left.
 #
 # The chip keeps what the catalogue says that it sustains: rows of one stack cannot tell it from the stack's slow-down,
 # as the two multiply. Two of the three slow-downs are found within 3 %. The third, that of element-wise kernels, is a

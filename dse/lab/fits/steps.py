@@ -179,7 +179,7 @@ def model_of(rows: StepRows, columns: Sequence[FitColumn]) -> StepModel:
         if design.software.experts is not None:  # 0 with a capacity factor
             factors[i, host] = float(leaf(design, _HOST) > 0.0)
     limits = {chip: catalog.clock_share(str(chip)) for chip in set(rows.chips)}
-    for i, name in ((ALL_NAMES.index(name), name) for name in CHIP_NAMES):
+    for i in map(ALL_NAMES.index, CHIP_NAMES):
         factors[:, i] = [limits[chip] for chip in rows.chips]
         if not fits_chips(rows):
             known = [leaf(c.prediction.chosen, PARAMETERS[i].path) for c in rows.compared]
