@@ -24,11 +24,11 @@ import numpy as np
 from calibration.engine_residuals import OF_TOKENS, EngineErrors, of_engine
 from calibration.kernel_parameters import DOCUMENT
 from calibration.kin import Kin, main_source
-from dse.designs import replace
+from dse.designs import catalog, replace
 from dse.doors import SERVING
 from dse.errors import InputError
 from dse.lab.fits import writing
-from dse.lab.fits.fit import Fit, FitProblem, differences, folds, parameters_of
+from dse.lab.fits.fit import Fit, FitProblem, Minimum, differences, folds, parameters_of
 from dse.lab.fits.ranges import Covered
 from dse.lab.fits.writing import Revision
 from dse.measured import Skip, comparison, read_cases, rules
@@ -133,6 +133,16 @@ class FittedEngine(NamedTuple):
     unseen: np.ndarray  #: by fits without the row's configuration
     elsewhere: np.ndarray  #: by fits without its deployment, at any batch and lengths
     foreign: np.ndarray  #: by fits without its source
+    rings: dict[str, np.ndarray]  #: what is left out (:data:`RINGS`) → by fits without any figure of the row's group
+
+
+#: What is left out → the group of a figure of an engine: strangers of an engine that somebody else has measured.
+RINGS: dict[str, Callable[[str, Row], str]] = {
+    "chip": lambda stack, row: accelerator_of(row),
+    "release": lambda stack, row: stack,
+    "engine": lambda stack, row: str(catalog.entry("software", stack).value("lineage", "")) or stack,
+    "model": lambda stack, row: row.get("model"),
+}
 
 
 def read(tables: Sequence[str | Path]) -> list[EngineRows]:
@@ -202,17 +212,30 @@ def calibrate(tables: Sequence[str | Path], k: int = 0, progress: Callable[[str]
     source, no engine has seen its rows; one of no other source is what its prior says.
     """
     engines = read(tables)
-    alone = [rows.problem.solve().z for rows in engines]
+    minima = [rows.problem.solve() for rows in engines]
+    alone = [minimum.z for minimum in minima]
     centres = centres_of(engines, alone, [np.ones(len(rows.compared), bool) for rows in engines])
-    foreign = _without_sources(engines, alone)
+    problems = [rows.problem for rows in engines]
+    foreign = left_out_errors(engines, problems, alone, [list(rows.sources) for rows in engines])
+    near = [linear(problem, minimum) for problem, minimum in zip(problems, minima, strict=True)]
+    rings = {
+        ring: left_out_errors(
+            engines,
+            near,
+            alone,
+            [[group(rows.stack, c.measurement.row) for c in rows.compared] for rows in engines],
+        )
+        for ring, group in RINGS.items()
+    }
     found = []
-    for rows, centre, errors in zip(engines, centres, foreign, strict=True):
+    for i, (rows, centre) in enumerate(zip(engines, centres, strict=True)):
         progress(f"{rows.stack}: {len(rows.compared)} figures")
         problem = dataclasses.replace(rows.problem, centre=centre)
         best = problem.solve(start=centre)
         labels = (folds(rows.configurations, k or _FOLDS), folds(rows.deployments, k or _FOLDS))
         unseen, elsewhere = (problem.cross_validate(list(one), best.z) for one in labels)
-        found.append(FittedEngine(rows, best.fit(PARAMETERS), unseen, elsewhere, errors))
+        own_rings = {ring: errors[i] for ring, errors in rings.items()}
+        found.append(FittedEngine(rows, best.fit(PARAMETERS), unseen, elsewhere, foreign[i], own_rings))
     return found
 
 
@@ -251,17 +274,36 @@ def without(
     return [solved(problem, left, centre) if is_wanted else None for problem, left, centre, is_wanted in each]
 
 
-def _without_sources(engines: Sequence[EngineRows], alone: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Errors of the rows of each engine by fits, of its own and of its prior, without their source."""
-    errors = [np.full(len(rows.compared), np.nan) for rows in engines]
-    problems = [rows.problem for rows in engines]
-    for source in sorted({source for rows in engines for source in rows.sources}):
-        kept = [rows.sources != source for rows in engines]
+def left_out_errors(
+    engines: Sequence[EngineRows],
+    problems: Sequence[FitProblem],
+    alone: Sequence[np.ndarray],
+    labels: Sequence[Sequence[str]],
+) -> list[np.ndarray]:
+    """Errors of the rows of each engine by fits, of its own and of its prior, without the rows of their label.
+
+    Args:
+        engines: rows of each engine.
+        problems: fit of each; of linear ones the fits move along their slopes, the errors are those of the model.
+        alone: ``z`` of each by all of its own rows.
+        labels: of the rows of each.
+    """
+    errors = [np.full(len(own), np.nan) for own in labels]
+    for label in sorted(set().union(*labels)):
+        kept = [np.array([other != label for other in own]) for own in labels]
         found = without(engines, problems, alone, kept, [not left.all() for left in kept])
-        for problem, left, z, into in zip(problems, kept, found, errors, strict=True):
+        for rows, left, z, into in zip(engines, kept, found, errors, strict=True):
             if z is not None:
-                into[~left] = problem.residuals(z)[~left]
+                into[~left] = rows.residuals(z[None])[0][~left]
     return errors
+
+
+def linear(problem: FitProblem, at: Minimum) -> FitProblem:
+    """A fit with residuals that are linear about its optimum: without some rows it stays near, and costs nothing."""
+    slopes = problem.slopes(at.z, at.errors)
+    return dataclasses.replace(
+        problem, residuals=lambda z: at.errors + slopes @ (z - at.z), slopes=lambda z, errors: slopes, starts=1
+    )
 
 
 # What was found

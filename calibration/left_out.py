@@ -11,7 +11,6 @@ does.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import re
 import tempfile
@@ -22,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration import engines
+from calibration.engines import linear
 from dse.designs import catalog
 from dse.doors import SERVING, Study
 from dse.lab.fits import levels, steps
@@ -205,14 +205,6 @@ def key(c: Comparison) -> tuple[str, int, str]:
 
 
 # Training
-
-
-def linear(problem: FitProblem, at: Minimum) -> FitProblem:
-    """A fit with residuals that are linear about its optimum: without some rows it stays near, and costs nothing."""
-    slopes = problem.slopes(at.z, at.errors)
-    return dataclasses.replace(
-        problem, residuals=lambda z: at.errors + slopes @ (z - at.z), slopes=lambda z, errors: slopes, starts=1
-    )
 
 
 def training(tables: Sequence[str | Path]) -> list[LeftOut]:

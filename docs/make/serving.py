@@ -122,6 +122,28 @@ def figures(found: Sequence[engines.FittedEngine]) -> list[Figure]:
     return listed
 
 
+#: Figures of an engine that are judged as a stranger's.
+STRANGERS = (
+    ("time per output token", _is(_TOKENS)),
+    ("time to first token", _is(("time_to_first_token",))),
+    ("throughput", _is(_RATES)),
+)
+
+
+def rows_of_strangers(found: Sequence[engines.FittedEngine]) -> Iterator[list[str]]:
+    """A line for what is left out and the figures that are judged: groups, figures, errors, bias."""
+    for ring, group in engines.RINGS.items():
+        for what, is_judged in STRANGERS:
+            errors, groups = [], set()
+            for one in found:
+                for c, error in zip(one.rows.compared, one.rings[ring], strict=True):
+                    if is_judged(c):
+                        errors.append(float(np.expm1(error)))
+                        groups.add(group(one.rows.stack, c.measurement.row))
+            if errors:
+                yield [ring, what, f"{len(groups)}", f"{len(errors)}", _both(errors), percent(np.median(errors), "+")]
+
+
 def _row(what: str, some: Sequence[Figure], target: str | None = None) -> list[str]:
     columns = [
         [f.baseline for f in some],
@@ -260,6 +282,13 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         [
             "# Serving: predicted and measured",
             f"Written by `{command('docs.make.serving')}` from published rows.",
+            "## Errors of strangers",
+            "Strangers first: median / mean of |predicted / measured − 1| by fits without any figure of the row's chip, "
+            "release, engine (code base) or model. Kernels of a chip are measured alone, and stay. Folds, in the next "
+            "section, flatter, since rows of the same release, chip and model stay. Left-out fits move along the slopes of "
+            "the whole fit; their errors are those of the model.",
+            table(("left out", "figures of", "groups", "figures", "error", "bias"), list(rows_of_strangers(found))),
+            "## Errors by figure",
             _ABOUT,
             table(
                 (*HEADER, "asked of unseen configurations"),
