@@ -134,11 +134,14 @@ def write_catalog(revisions: Iterable[Revision], folder: str | Path) -> list[Pat
     """Write the results of a fit to the files of a catalogue folder and return the paths of the files, each once.
 
     An accelerator that the folder lacks is copied to it from the catalogue first: a user's folder has files of its own.
+    A folder that does not exist is an input error: it is a name mistyped.
     """
     changed_files = []
+    is_folder = Path(folder).is_dir()
     for revision in revisions:
         own = Path(folder) / FOLDERS[revision.kind] / f"{revision.slug}.toml"
-        if revision.kind == "accelerator" and not own.is_file() and revision.slug in catalog.names("accelerator"):
+        known = revision.kind == "accelerator" and revision.slug in catalog.names("accelerator")
+        if known and is_folder and not own.is_file():
             own.parent.mkdir(exist_ok=True)
             shutil.copyfile(catalog.entry("accelerator", revision.slug).path, own)
         changed_files.append(catalog_file(folder, revision.kind, revision.slug))

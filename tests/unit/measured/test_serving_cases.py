@@ -326,7 +326,7 @@ def test_an_engine_is_found_again():
     found = rows.problem.solve(start=start)
     assert np.median(np.abs(rows.residuals(found.z[None]))) < 0.01
     unseen = 3 * [np.zeros(len(known))]
-    lines = engines.errors_by_metric([engines.FittedEngine(rows, found.fit(engines.PARAMETERS), *unseen)])
+    lines = engines.errors_by_metric([engines.FittedEngine(rows, found.fit(engines.PARAMETERS), *unseen, {})])
     assert [line[:3] for line in lines if line[0] == "all"] == [["all", m, 12] for m in sorted(metrics)]
 
 
