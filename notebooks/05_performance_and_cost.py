@@ -248,7 +248,7 @@ tree, thin = networks.loc["fat tree 1:1"], networks.loc["fat tree 4:1"]
 assert thin.step_time / tree.step_time < 1.006 and 0.04 < 1 - thin.cost_per_run / tree.cost_per_run < 0.05
 assert networks.loc["fat tree 8:1"].cost_per_run > thin.cost_per_run and networks.loc["fat tree 8:1"].ep == 4
 fast, slow = networks.loc["torus 450 GB/s"], networks.loc["torus 150 GB/s"]
-assert 1.01 < fast.step_time / tree.step_time < 1.04 and abs(fast.cost_per_run / thin.cost_per_run - 1) < 0.015
+assert 1.02 < fast.step_time / tree.step_time < 1.06 and abs(fast.cost_per_run / thin.cost_per_run - 1) < 0.025
 assert slow.price == networks.price.min() and slow.cost_per_run == networks.cost_per_run.max()
 assert (networks.network_price / networks.price).max() < 0.12
 networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "cost_per_run": 0})
@@ -257,8 +257,8 @@ networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "cost_p
 # Networks are at most 12 % of what is bought, so that a slow one is dear: the torus of 150 GB/s is the cheapest system
 # and the dearest run. Experts stay within nodes, so that three quarters of the top of the tree can go, for 0.3 % of
 # time and more than 4 % less money; clusters thin their trees likewise. A torus as fast as the NVLinks costs less to
-# buy; what experts exchange crosses it many times: in a shape that suits its mapping it is 3 % slower than the tree,
-# and its run is as cheap as of the thinned one.
+# buy; what experts exchange crosses it many times: in a shape that suits its mapping it is 4 % slower than the tree,
+# and its run costs 2 % more than that of the thinned one.
 #
 # ## What each does to a message
 #
@@ -363,12 +363,12 @@ hydropower = run[run.grid == "hydropower"].set_index("device")
 embodied = hydropower[["carbon_per_run_devices", "carbon_per_run_servers"]].sum(axis=1)
 assert (tonnes.hydropower / tonnes.USA).between(0.08, 0.1).all()
 assert (embodied / 1e3 / tonnes.hydropower).between(0.2, 0.3).all()
-assert 8.5 < tonnes.USA["H100"] / 1e3 < 12.0 and 0.45 < usa.mfu["H100"] < 0.5
+assert 8.5 < tonnes.USA["H100"] / 1e3 < 12.0 and 0.47 < usa.mfu["H100"] < 0.53
 print(f"{hours:.1f} million GPU hours, {tonnes.USA['H100'] / 1e3:.1f} thousand tonnes on H100")
 pd.DataFrame({"million USD": total, "USD a device hour": usa.cost_per_device_hour, "MFU": usa.mfu}).round(2)
 
 # %% [markdown]
-# On H100 the run takes less than the published 30.84 million GPU hours, by 5 to 30 %, at nearly half of the peak
+# On H100 the run takes less than the published 30.84 million GPU hours, by 5 to 30 %, at half of the peak
 # (published: 38 to 41 %), some of the layers recomputed because 80 GB ask for it, and emits some ten thousand tonnes
 # on the grid of the USA. Devices are about half of the money, electricity less than 7 %: price and speed of the chip
 # decide. MI300X costs what B200 does, within a tenth, because it is sold for less than two fifths of its price, on a

@@ -90,16 +90,16 @@ figure
 # %%
 stuck = ends < 0.5 * ends.max()
 at_end = {name: np.array(values) for name, values in record["ends"].items()}
-assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.97 * ends.max()).sum() == 6
-assert ends[~stuck].min() > 0.92 * ends.max() and (ends > 0.95 * ends.max()).sum() == 8
+assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.97 * ends.max()).sum() == 8
+assert 0.88 * ends.max() < ends[~stuck].min() < 0.9 * ends.max()
 assert 1.55 < ends.max() / luck < 1.65
 assert (at_end["chip.core_power"][stuck] < 0.15).all() and (at_end["chip.core_power"][~stuck] > 0.7).all()
 assert np.isclose(at_end["chip.die_area"][stuck], 2400e-6, rtol=1e-3).all()
 assert (at_end["chip.power_budget"][stuck] < 440).all()
 
 # %% [markdown]
-# The best chip trains 1.6 times as many tokens a dollar as the best random one. Six of the starts end within 3 % of
-# it, eight within 5 %; three are stuck at less than half. Those give their cores less than 15 %
+# The best chip trains 1.6 times as many tokens a dollar as the best random one. Eight of the starts end within 3 % of
+# it, one at 89 %; three are stuck at less than half. Those give their cores less than 15 %
 # of the power, on the largest die allowed and with some 380 W. A little more power for the cores changes nothing
 # there, so that the gradient is silent: several starts are what a search by gradient has against such plateaus.
 #
@@ -131,13 +131,13 @@ for side in ("less", "more"):
     assert np.allclose(smooth[side], smooth.gradient, rtol=0.05, atol=1e-4)
 kinks = checked[apart.abs() > 0.05]
 assert set(kinks.index) == {
-    f"chip.{name}" for name in ("power_budget", "core_power", "core_area", "memory_area", "die_area", "stacks")
+    f"chip.{name}" for name in ("power_budget", "core_power", "core_area", "memory_area", "stacks")
 }
 of_a_side = kinks.drop("chip.core_area")
 nearest = (of_a_side.sub(of_a_side.gradient, axis=0)[["less", "more"]]).abs().min(axis=1)
 assert (nearest < 2e-3).all()
 assert (kinks.less > kinks.more)[["chip.power_budget", "chip.core_power"]].all()
-assert 0.13 < -kinks.less["chip.stacks"] < 0.15 and abs(kinks.more["chip.stacks"]) < 1e-3
+assert 0.12 < -kinks.less["chip.stacks"] < 0.15 and abs(kinks.more["chip.stacks"]) < 1e-3
 at_most = ("power_budget", "core_area", "clock_ratio")
 assert record["report"]["active"] == [f"chip.{name} at its most" for name in at_most]
 
@@ -283,10 +283,10 @@ compared = pd.Series(
     name="million tokens a dollar",
 )
 first = reached[record["best_start"]]
-assert first[0] == 0.0 and 0.36 < first[1] / compared["found"] < 0.39
+assert 0.38 < first[0] / compared["found"] < 0.41 and 0.5 < first[1] / compared["found"] < 0.53
 assert math.isclose(compared["found"] / compared["with 2 stacks"] - 1, rounded[2], rel_tol=0.01)
-assert 0.027 < 1 - 1 / (1 + rounded[3]) < 0.029 and 0.057 < 1 - 1 / (1 + rounded[2]) < 0.059
-assert 1.18 < compared["found"] / compared["with the catalogue's shares"] < 1.22
+assert 0.029 < 1 - 1 / (1 + rounded[3]) < 0.032 and 0.08 < 1 - 1 / (1 + rounded[2]) < 0.084
+assert 1.2 < compared["found"] / compared["with the catalogue's shares"] < 1.25
 assert 0.64 < shares["found"]["area"]["cores"] <= 0.65 and 0.025 < shares["found"]["power"]["links"] < 0.035
 assert 0.785 < shares["found"]["power"]["cores"] < 0.805 and shares["found"]["power"]["memory"] < 0.13
 assert usual["chip.link_power"] > 0.09 and chip["chip.clock_ratio"] > 0.999
@@ -295,10 +295,10 @@ compared.round(2)
 # %% [markdown]
 # The search gives the cores 65 % of the area, nearly as much as it may, and 80 % of the power. They take it from memory
 # and links: this model on 64 devices needs 3 % of the power in links, where the catalogue's shares have 10 %.
-# That is worth 20 % more tokens a dollar than the catalogue's shares. The best start began with a chip that runs no
-# mapping at all, and its first step with one that trains 38 % as many.
+# That is worth 22 % more tokens a dollar than the catalogue's shares. The best start began with a chip that trains
+# 39 % as many, and its first step led to one that trains 51 %.
 #
 # A chip has whole stacks. Three find room where memory takes area from the rest, for 3 % fewer tokens a dollar; with
-# two this one trains 5.8 % fewer. `dse search --whole-stacks` reports the better of those that can be built. The
+# two this one trains 8.2 % fewer. `dse search --whole-stacks` reports the better of those that can be built. The
 # catalogue calls 50 to 65 % of the area plausible for cores, which is the bound: the rest holds the network on chip,
 # the front end and PHYs.

@@ -37,7 +37,7 @@ def test_each_part_of_megascale_gains(megascale):
 def test_megascale_is_faster_than_megatron(megascale):
     """1.34 times Megatron-LM's 41.2 %."""
     assert megascale["all"] / megascale["baseline"] == pytest.approx(1.34, abs=0.07)
-    assert megascale["all"] / megascale["without waits"] == pytest.approx(1.20, abs=0.01)  # what it changes itself
+    assert megascale["all"] / megascale["without waits"] == pytest.approx(1.18, abs=0.01)  # what it changes itself
 
 
 def test_a_pipeline_across_slow_links_loses_less_than_replicas():
