@@ -57,6 +57,12 @@ def test_the_standard_sweep_compiles_nothing():
     assert told.n_feasible and told.seconds["compile"] == 0.0 and CompileClock.read()[2] == compiled
 
 
-def test_an_accelerator_takes_all(monkeypatch):
+def test_small_sweeps_are_evaluated_by_numpy_whatever_the_device(monkeypatch):
+    """Programs take a GPU as long to compile."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert not SweepEngine(plan(sweep(AXES), study=toy.STUDY)[0]).by_numpy
+    grid, compiled = plan(sweep(AXES), study=toy.STUDY)[0], CompileClock.read()[2]
+    assert SweepEngine(grid).by_numpy
+    execute(grid, output=False, keep="top:3")
+    assert CompileClock.read()[2] == compiled
+    monkeypatch.setattr(engine, "MAX_NUMPY_DESIGNS", grid.n_designs - 1)
+    assert not SweepEngine(grid).by_numpy
