@@ -10,7 +10,7 @@ from benchmarks.rates import against_loop, bench
 from benchmarks.rates.revisions import PASSES, RECORD
 from benchmarks.rates.runs import SMALLER
 from benchmarks.rates.sweeps import EXPERTS_SWEEP, LARGE_SWEEP, SERVING_SWEEP, STANDARD_SWEEP, shown
-from docs.make import growth
+from docs.make import growth, lowering
 from docs.make.command import page_parser
 from docs.make.markdown import document, table
 
@@ -70,8 +70,7 @@ _PROFILE = """\
 *Gradient*: 3.5 times the FLOPs of the value (`jax.grad` of the model takes 14 times the value at 1,024 designs). *1e5
 designs* are evaluated by NumPy. *Second run*: half of it is the figure.
 
-Nothing here has been run on a GPU. All programs of sweeps and gradients lower for CUDA in single precision
-(`tests/unit/sweep/test_lowering.py`). From bytes and FLOPs alone an H100 would allow 1e11 designs/s; nobody has measured
+Nothing above has been run on a GPU. From bytes and FLOPs alone an H100 would allow 1e11 designs/s; nobody has measured
 it."""
 
 
@@ -123,6 +122,7 @@ def page(measured: dict[str, Any]) -> str:
             "other: machines differ.",
             _PROFILE,
             *filter(None, [questions.section()]),
+            *lowering.section(),
             *growth.section(),
             revisions(json.loads(RECORD.read_text(encoding="utf-8"))),
         ]
