@@ -131,7 +131,7 @@ class PersistentFunction:
             if serialized is not None:
                 with contextlib.suppress(Exception):  # of another machine's making, say: then it is made again
                     loaded = Future[Callable[..., Any]]()
-                    loaded.set_result(serialize_executable.deserialize_and_load(*serialized))
+                    loaded.set_result(_deserialized(*serialized))
                     return loaded, None
         traced = self.jitted.trace(*arguments, **static)
         lowered, options, calls_back = traced.lower(), self._options(), bool(traced.jaxpr.effects)
@@ -141,12 +141,26 @@ class PersistentFunction:
                 compiled = _compile(lowered, options)
             if cache_key and not calls_back:  # into this process
                 try:
-                    cache.save(cache_key, serialize_executable.serialize(compiled))
+                    cache.save(cache_key, _serialized(compiled))
                 except Exception as error:  # some devices' programs cannot be kept: it only costs time
                     cache.warn_once(f"programs of this device are compiled anew by every process: {error}")
             return compiled
 
         return _COMPILING.submit(compile_and_save), traced.out_info
+
+
+def _serialized(compiled: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return a program as :mod:`serialize_executable` writes it, and the numbers of its devices."""
+    devices = compiled.runtime_executable().local_devices()
+    return serialize_executable.serialize(compiled), tuple(device.id for device in devices)
+
+
+def _deserialized(serialized: Any, device_ids: tuple[int, ...]) -> Callable[..., Any]:
+    """Return the program that :func:`_serialized` has written: on its own devices, where JAX would take all."""
+    devices = {device.id: device for device in jax.devices()}
+    where = {} if set(device_ids) == set(devices) else {"execution_devices": [devices[i] for i in device_ids]}
+    program: Callable[..., Any] = serialize_executable.deserialize_and_load(*serialized, **where)
+    return program
 
 
 def _compile(lowered: Any, options: dict[str, Any] | None) -> Any:
