@@ -330,7 +330,7 @@ def run(names: list[str], seconds: float, tell: Callable[[str], None]) -> dict[s
 # --- the page -----------------------------------------------------------------------------------------------
 
 _HEADING = "## On a card"
-_HEADER = ("what", "designs/s", "bound", "share of the seconds", "kernels", "bytes", "first call", "against NumPy")
+_HEADER = ["what", "designs/s", "bound", "share of the seconds", "kernels", "bytes", "first call", "against NumPy"]
 
 
 def _cells(line: dict[str, Any]) -> list[str]:
@@ -352,8 +352,6 @@ def _cells(line: dict[str, Any]) -> list[str]:
 
 def section(record: Path = RECORD) -> str:
     """Return the section of ``docs/benchmarks.md``: what was measured, or that no card has run it."""
-    from docs.make.markdown import table
-
     if not record.exists():
         return (
             f"{_HEADING}\n\nNo card has run the standard lines. `python -m benchmarks.gpu --write` does in five "
@@ -362,6 +360,8 @@ def section(record: Path = RECORD) -> str:
         )
     measured = json.loads(record.read_text(encoding="utf-8"))
     costs, left = measured["costs"], measured["left_out"]
+    rows = [_HEADER, ["---", "--:", "---", *["--:"] * (len(_HEADER) - 3)]]
+    rows += [[name, *_cells(line)] for name, line in measured["lines"].items()]
     unmeasured = f" Not begun within the time: {', '.join(left)}." if left else ""
     return "\n\n".join(
         [
@@ -375,7 +375,7 @@ def section(record: Path = RECORD) -> str:
             "line; above 100 %, its bytes lie in caches. Kernels and bytes are of a round, by XLA's optimised program "
             "and its cost analysis. The last column: largest relative difference from NumPy on the processor, of "
             f"values of feasible designs.{unmeasured}",
-            table(_HEADER, [[name, *_cells(line)] for name, line in measured["lines"].items()], ("what", "bound")),
+            "\n".join(f"|{'|'.join(cells)}|" for cells in rows),
         ]
     )
 
