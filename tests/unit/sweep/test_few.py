@@ -40,6 +40,21 @@ def test_every_mode_keeps_the_same(monkeypatch, mode):
                 np.testing.assert_array_equal(found[name], variable, err_msg=str(name))
 
 
+@pytest.mark.parametrize("keep", ["best", "top:50", "pareto", "all"])
+def test_designs_that_violate_several_constraints_are_infeasible(monkeypatch, keep):
+    """All constraints have one bit of the reason: twice that bit is none of them."""
+    bounds = ["step_time < '16 s'", "step_time < '20 s'", "peak_memory < '3 GB'"]
+    text = f"{MORE}[constraints]\nall = {bounds}\n"
+
+    def run():
+        return execute(sweep(AXES, more=text), output=False, keep=keep, study=toy.STUDY)
+
+    (plain, told), (compiled, expected) = both_ways(monkeypatch, run)
+    assert (told.n_feasible, told.reasons) == (expected.n_feasible, expected.reasons)
+    assert 0 < told.n_feasible and told.reasons["constraint"] > 0.1 * told.n_designs
+    np.testing.assert_allclose(plain["step_time"], compiled["step_time"], rtol=1e-6)
+
+
 def test_a_small_sweep_compiles_nothing_and_a_larger_one_does(monkeypatch):
     grid, _ = plan(sweep(AXES), study=toy.STUDY)
     compiled = CompileClock.read()[2]
