@@ -51,7 +51,7 @@ def test_designs_that_violate_several_constraints_are_infeasible(monkeypatch, ke
 
     (plain, told), (compiled, expected) = both_ways(monkeypatch, run)
     assert (told.n_feasible, told.reasons) == (expected.n_feasible, expected.reasons)
-    assert 0 < told.n_feasible and told.reasons["constraint"] > 0.1 * told.n_designs
+    assert told.n_feasible > 0 and told.reasons["constraint"] > 0.1 * told.n_designs
     np.testing.assert_allclose(plain["step_time"], compiled["step_time"], rtol=1e-6)
 
 
