@@ -23,8 +23,14 @@ def both_ways(monkeypatch, run):
     return plain, run()
 
 
-@pytest.mark.parametrize("mode", ["all", "feasible", "best", "top:7", "pareto"])
-def test_every_mode_keeps_the_same(monkeypatch, mode):
+@pytest.mark.parametrize(
+    "mode, platform",
+    [*((mode, "cpu") for mode in ("all", "feasible", "best", "top:7", "pareto")), ("all", "gpu"), ("pareto", "gpu")],
+)
+def test_every_mode_keeps_the_same(monkeypatch, mode, platform):
+    """By programs of processors, and by those of cards, which a processor runs as well."""
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+
     def run():
         return execute(sweep(AXES, more=MORE), output=False, keep=mode, chunk=700, study=toy.STUDY)
 
