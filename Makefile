@@ -20,7 +20,7 @@ NEWEST_PYTHON ?=
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run environment test test-unit test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults diagnosis-bench dist-bench growth showdown lint dist dist-try release fuzz-programs clean help
+.PHONY: run environment test test-unit test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults diagnosis-bench dist-bench growth gpu lowering showdown lint dist dist-try release fuzz-programs clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -113,6 +113,12 @@ diagnosis-bench: $(VENV)/.installed-test  ## put faults into traces of known ste
 
 dist-bench: $(VENV)/.installed-test  ## measure workers against shards, write docs/many_machines.md
 	$(BIN)/python -m docs.make.many_machines docs/many_machines.md
+
+gpu: $(VENV)/.installed-test  ## the standard lines on JAX's device, checked against NumPy, for docs/benchmarks.md (five minutes)
+	$(BIN)/python -m benchmarks.gpu --write
+
+lowering: $(VENV)/.installed-test  ## lower all programs for CUDA without a card, for docs/benchmarks.md
+	$(BIN)/python -m docs.make.lowering docs/tables/benchmarks_lowering.csv
 
 growth: $(VENV)/.installed-test  ## measure how time and memory grow, for docs/benchmarks.md
 	$(BIN)/python -m docs.make.growth docs/tables/benchmarks_growth.csv

@@ -29,13 +29,20 @@ if TYPE_CHECKING:
     from dse.sweep.results.labelled import Labelled
 
 #: Leaves of the system by which the step time is differentiated.
-_GRADIENT_LEAVES = (
+GRADIENT_LEAVES = (
     "accelerator.matrix_rate.fp16", "accelerator.vector_rate", "accelerator.memory.bandwidth",
     "accelerator.memory.capacity", "accelerator.kernels.matrix_efficiency", "accelerator.kernels.vector_efficiency",
     "accelerator.kernels.memory_efficiency", "accelerator.kernels.roofline_blend", "accelerator.kernels.kernel_floor",
     "accelerator.kernels.wave_quantization", "accelerator.kernels.matrix_depth", "accelerator.cores",
     "scale_up.bandwidth", "scale_up.latency", "scale_out.bandwidth", "scale_out.latency",
 )  # fmt: skip
+
+#: Design whose step time is differentiated: names of its parts, and settings.
+DESIGN = "megatron-1t", "selene", "megatron-2022"
+SETTINGS: dict[str, Any] = {"n_devices": 4096, "tp": 8, "pp": 64, "recompute": "full"}
+
+#: Evaluates designs and returns how many.
+Round = Callable[[], float]
 
 #: Turns in which two programs are timed one after the other.
 _TURNS = 8
@@ -51,46 +58,35 @@ def rates(sweep: Path) -> dict[str, float]:
     ``*_full`` gives every output, ``*_best`` the scores and the counts by reason alone. Only distinct
     mappings count. ``loop`` is the same formulas in a plain Python loop.
     """
-    engine = _engine(sweep)
-    import jax
+    engine = engine_of(sweep)
     import numpy as np
 
-    from dse.sweep.engine.engine import CHUNK_SHORT, SweepEngine
+    from dse.sweep.engine.engine import CHUNK_SHORT
     from dse.sweep.engine.nesting import Nest
 
-    flat, one_by_one = Nest(engine.grid), SweepEngine(engine.grid, by_numpy=False)
-    one_by_one.full_nest = flat
-    lines, flat_best = one_by_one.lines(flat, CHUNK_SHORT), engine.length(flat, CHUNK_SHORT)
+    flat = Nest(engine.grid)
     outer = np.arange(CHUNK_SHORT) * 1009 % flat.n_outer
-
-    def flat_full() -> float:
-        jax.block_until_ready([output.values for output in jax.tree.leaves(one_by_one.full(0, lines))])
-        return flat.line_start(lines)
-
-    def flat_scores() -> float:
-        jax.block_until_ready(engine.scores(flat, 0, flat_best, np.zeros((0, 1), np.float32)))
-        return flat_best
-
-    return {
-        "flat_full": _rate(flat_full),
-        "flat_best": _rate(flat_scores),
-        **_grid_rates(engine),
-        "loop": loop_rate(engine, flat.design_index(outer[:: len(outer) // 50], np.zeros(1, np.int64))),
+    return {name: rate(once) for name, once in (flat_rounds(engine) | grid_rounds(engine)).items()} | {
+        "loop": loop_rate(engine, flat.design_index(outer[:: len(outer) // 50], np.zeros(1, np.int64)))
     }
 
 
 def rates_by_kind() -> dict[str, float]:
     """Designs a second of a sweep over mixtures of experts and of one over serving, each as it runs."""
     with tempfile.TemporaryDirectory() as folder:
-        served = Path(folder) / "serving.toml"
-        text = SERVING_SWEEP.read_text(encoding="utf-8")
-        served.write_text(text.replace("to = 1024, factor = 4 }", "to = 1024, count = 2000 }"), encoding="utf-8")
-        sweeps = {"experts": EXPERTS_SWEEP, "serving": served}
-        found = {kind: _grid_rates(_engine(sweep)) for kind, sweep in sweeps.items()}
-    return {f"{kind}_{name}": rate for kind, rates in found.items() for name, rate in rates.items()}
+        sweeps = {"experts": EXPERTS_SWEEP, "serving": long_serving_sweep(Path(folder))}
+        found = {kind: grid_rounds(engine_of(sweep)) for kind, sweep in sweeps.items()}
+    return {f"{kind}_{name}": rate(once) for kind, rounds in found.items() for name, once in rounds.items()}
 
 
-def _engine(sweep: Path) -> SweepEngine:
+def long_serving_sweep(folder: Path) -> Path:
+    """The sweep over serving with 2,000 values of concurrency, written into a folder."""
+    sweep, text = folder / "serving.toml", SERVING_SWEEP.read_text(encoding="utf-8")
+    sweep.write_text(text.replace("to = 1024, factor = 4 }", "to = 1024, count = 2000 }"), encoding="utf-8")
+    return sweep
+
+
+def engine_of(sweep: Path) -> SweepEngine:
     """The engine of a sweep, as every sweep has it."""
     fuse_outputs()
     reuse_memory()
@@ -100,8 +96,31 @@ def _engine(sweep: Path) -> SweepEngine:
     return SweepEngine(plan(sweep, "top:1")[0], by_numpy=False)
 
 
-def _grid_rates(engine: SweepEngine) -> dict[str, float]:
-    """Designs a second with every output, and of the scores alone: a pass over a small sweep, chunks of a large one."""
+def flat_rounds(engine: SweepEngine) -> dict[str, Round]:
+    """Rounds over the designs of a sweep one by one: a chunk with every output, and one of the scores alone."""
+    import jax
+    import numpy as np
+
+    from dse.sweep.engine.engine import CHUNK_SHORT, SweepEngine
+    from dse.sweep.engine.nesting import Nest
+
+    flat, one_by_one = Nest(engine.grid), SweepEngine(engine.grid, by_numpy=False)
+    one_by_one.full_nest = flat
+    lines, best = one_by_one.lines(flat, CHUNK_SHORT), engine.length(flat, CHUNK_SHORT)
+
+    def full() -> float:
+        jax.block_until_ready([output.values for output in jax.tree.leaves(one_by_one.full(0, lines))])
+        return flat.line_start(lines)
+
+    def scores() -> float:
+        jax.block_until_ready(engine.scores(flat, 0, best, np.zeros((0, 1), np.float32)))
+        return best
+
+    return {"flat_full": full, "flat_best": scores}
+
+
+def grid_rounds(engine: SweepEngine) -> dict[str, Round]:
+    """Rounds with every output, and of the scores alone: a pass over a small sweep, chunks of a large one."""
     import jax
     import numpy as np
 
@@ -111,7 +130,7 @@ def _grid_rates(engine: SweepEngine) -> dict[str, float]:
     pivots = np.zeros((0, 1), np.float32)
     full, best = engine.lines(engine.full_nest, CHUNK_FULL), engine.length(nest, CHUNK_SCORES)
 
-    def over_grid(total: int, chunk: int, run: Callable[[int], Any]) -> Callable[[], float]:
+    def over_grid(total: int, chunk: int, run: Callable[[int], Any]) -> Round:
         """A whole pass over a small sweep, eight chunks of a large one; two at a time, as a sweep has them."""
         starts = range(0, min(total, 8 * chunk), chunk)
 
@@ -130,8 +149,8 @@ def _grid_rates(engine: SweepEngine) -> dict[str, float]:
         return [output.values for output in jax.tree.leaves(engine.full(line, full))]
 
     return {
-        "grid_full": _rate(over_grid(engine.full_nest.n_lines, full, outputs)),
-        "grid_best": _rate(over_grid(nest.n_outer, best, lambda first: engine.scores(nest, first, best, pivots))),
+        "grid_full": over_grid(engine.full_nest.n_lines, full, outputs),
+        "grid_best": over_grid(nest.n_outer, best, lambda first: engine.scores(nest, first, best, pivots)),
     }
 
 
@@ -151,7 +170,7 @@ def loop_rate(engine: SweepEngine, index: np.ndarray) -> float:
                 evaluate(design)
             return len(designs)
 
-        return _rate(once)
+        return rate(once)
 
 
 @contextlib.contextmanager
@@ -220,8 +239,8 @@ def gradients_here(count: int = 1024) -> dict[str, float]:
     from dse.designs import design, leaf, replace
     from dse.doors.evaluation import evaluate
 
-    base = design("megatron-1t", "selene", "megatron-2022", n_devices=4096, tp=8, pp=64, recompute="full")
-    paths = [f"system.{name}" for name in _GRADIENT_LEAVES]
+    base = design(*DESIGN, **SETTINGS)
+    paths = [f"system.{name}" for name in GRADIENT_LEAVES]
     both = dse.value_and_grad("step_time", base, paths)
     alone = jax.jit(jax.vmap(lambda values: evaluate(replace(base, values)).step_time))
 
@@ -309,8 +328,8 @@ def _writing_rate(results: Labelled, compression: str, repeats: int) -> float:
     return sum(v.values.nbytes for v in results.data.values()) / statistics.median(seconds)
 
 
-def _rate(once: Callable[[], float]) -> float:
-    """Designs a second of ``once``, which returns how many it evaluated: the best of many rounds.
+def rate(once: Round) -> float:
+    """Designs a second of a round: the best of many.
 
     What makes a round slower than another is the machine's other work, as the ``timeit`` module argues.
     """

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from benchmarks import questions
+from benchmarks import gpu, questions
 from benchmarks.rates import against_loop, bench
 from benchmarks.rates.revisions import PASSES, RECORD
 from benchmarks.rates.runs import SMALLER
 from benchmarks.rates.sweeps import EXPERTS_SWEEP, LARGE_SWEEP, SERVING_SWEEP, STANDARD_SWEEP, shown
-from docs.make import growth
+from docs.make import growth, lowering
 from docs.make.command import page_parser
 from docs.make.markdown import document, table
 
@@ -68,11 +68,7 @@ _PROFILE = """\
 *Every output*: a third of the time are the equations that all axes reach, the rest writes some twenty numbers a design.
 *Best only*: nine tenths of the equations are shared among thousands of designs. *Design by design*: nothing is shared.
 *Gradient*: 3.5 times the FLOPs of the value (`jax.grad` of the model takes 14 times the value at 1,024 designs). *1e5
-designs* are evaluated by NumPy. *Second run*: half of it is the figure.
-
-Nothing here has been run on a GPU. All programs of sweeps and gradients lower for CUDA in single precision
-(`tests/unit/sweep/test_lowering.py`). From bytes and FLOPs alone an H100 would allow 1e11 designs/s; nobody has measured
-it."""
+designs* are evaluated by NumPy. *Second run*: half of it is the figure."""
 
 
 def revisions(record: dict[str, Any]) -> str:
@@ -123,6 +119,8 @@ def page(measured: dict[str, Any]) -> str:
             "other: machines differ.",
             _PROFILE,
             *filter(None, [questions.section()]),
+            gpu.section(),
+            *lowering.section(),
             *growth.section(),
             revisions(json.loads(RECORD.read_text(encoding="utf-8"))),
         ]

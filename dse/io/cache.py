@@ -64,7 +64,7 @@ def load(description: str) -> Any:
             os.utime(file)
             return pickle.loads(value)
     else:
-        _warn_once(f"{file} is damaged or was not written by you: it is removed and made again")
+        warn_once(f"{file} is damaged or was not written by you: it is removed and made again")
     with contextlib.suppress(OSError):
         file.unlink()
     return None
@@ -132,7 +132,7 @@ def _folder(cache_root: Path) -> Path | None:
             return user_folder
         raise PermissionError("it is not a folder of your own that you may write to")
     except OSError as error:
-        _warn_once(f"no programs are kept in {user_folder}: {error.strerror or error}")
+        warn_once(f"no programs are kept in {user_folder}: {error.strerror or error}")
         return None
 
 
@@ -169,7 +169,7 @@ def key_in(where: Path) -> bytes | None:
     try:
         return _secret(where / _KEY) or _new_key(where / _KEY)
     except OSError as error:
-        _warn_once(f"no programs are kept in {where}: {error.strerror or error}")
+        warn_once(f"no programs are kept in {where}: {error.strerror or error}")
         return None
 
 
@@ -231,7 +231,7 @@ def _temporary(file: Path, content: bytes) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _warn_once(message: str) -> None:
+def warn_once(message: str) -> None:
     """Log a warning, only the first one of this process."""
     if not _logged:
         _logged.append(message)

@@ -90,21 +90,12 @@ def software_versions() -> str:
     return f"{code_digest()} {jax_version()} {importlib.metadata.version('numpy')}"
 
 
-def platform() -> str:
-    """Return the platform of JAX's default device, such as ``cpu``.
+def device_kind() -> str:
+    """Return the kind of JAX's first device, such as ``cpu`` or ``NVIDIA H200``.
 
     JAX is not imported for it where nothing is installed that gives it other devices than processors.
     """
     if "jax" not in sys.modules and os.environ.get("JAX_PLATFORMS") in _PROCESSORS and not _has_other_devices():
-        return "cpu"
-    import jax
-
-    return jax.default_backend()
-
-
-def device_kind() -> str:
-    """Return the kind of JAX's first device, such as ``cpu`` or ``NVIDIA H200``."""
-    if platform() == "cpu":
         return "cpu"
     import jax
 

@@ -43,8 +43,8 @@ _BLOCK = 256
 #: Minimum designs of a program, so that searches of usual sizes share programs.
 _SMALLEST = 2048
 
-#: Designs of a search up to which NumPy evaluates all of them: each takes it 0.2 ms in the small batches of methods,
-#: where programs take 15 s to compile and a second to load.
+#: Designs of a search up to which NumPy evaluates all of them, whatever the device: each takes it 0.2 ms in the small
+#: batches of methods, where programs take 15 s to compile and a second to load.
 MAX_NUMPY_DESIGNS = 10_000
 
 #: Designs of a search up to which its programs are compiled without optimisations: these take longer than they save.
@@ -90,13 +90,14 @@ class Evaluator:
     def __init__(self, program: Program, base: Design, largest: int, total: int | None = None) -> None:
         self.program = program
         on_processor = jax.default_backend() == "cpu"
-        self.by_numpy = on_processor and total is not None and total <= MAX_NUMPY_DESIGNS
+        self.by_numpy = total is not None and total <= MAX_NUMPY_DESIGNS
         self.is_short = total is not None and total <= MOST_QUICKLY  #: whether programs had better be made quickly
         self.size = max(_SMALLEST, 1 << (largest - 1).bit_length())  #: of the arrays that go in and come out
         self._block = _BLOCK if on_processor else self.size
         compiled = dataclasses.replace(program, neutral_inputs=neutral_inputs(base, {}))
         self._static: dict[str, Any] = {"program": compiled, "block": self._block}
-        self._base = jax.device_put(jax.tree.map(np.float32, base))
+        single = jax.tree.map(np.float32, base)
+        self._base = single if self.by_numpy else jax.device_put(single)
         self._programs = [_LazyProgram(_evaluations_soon if self.is_short else _evaluations) for _ in range(2)]
         _registered_programs[program] = None
         if len(_registered_programs) > _MAX_PROGRAMS:

@@ -214,7 +214,7 @@ def _score_group(
     outcomes = zip(staged_program.run(group.stage, values, atoms), atoms, strict=True)
     arrays = [expand_axes(value, staged_program.axes_of(atom)) for value, atom in outcomes]
     shape = *factor_sizes, len(mask_words)
-    reason = functools.reduce(jnp.add, arrays[: len(terms)], jnp.zeros((1, 1, 1), jnp.int32))
+    reason = functools.reduce(jnp.bitwise_or, arrays[: len(terms)], jnp.zeros((1, 1, 1), jnp.int32))
     reason = jnp.where(reason == 0, feasible_bit, reason)
     if mask is not None:
         word, bit = mask

@@ -15,7 +15,7 @@ import numpy as np
 from dse.equations.folding import DecidedVariable, Ranges, are_integers, decisions
 from dse.equations.rules import Pair
 from dse.io import cache
-from dse.io.environment import platform, software_versions
+from dse.io.environment import software_versions
 from dse.sweep.engine import nesting
 from dse.sweep.engine.nesting import LONGEST_CHUNK, Inner, Nest
 from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_outer, merge_structures, score_outer
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dse.sweep.engine.chunks import ChunkPrograms
     from dse.sweep.engine.staging import Outputs, ProgramStages, StagedProgram
 
-# What compiles programs is imported where programs are needed: small sweeps on processors have none, nor JAX.
+# What compiles programs is imported where programs are needed: small sweeps have none, nor JAX.
 
 #: Metrics that scores are computed from.
 _SCORE_METRICS = ("feasible", "infeasible_reason")
@@ -41,8 +41,8 @@ CHUNK_FULL = 1 << 18
 CHUNK_SCORES = 1 << 19
 CHUNK_SHORT = 1 << 16
 
-#: Designs of a sweep up to which NumPy evaluates all of them on a processor: within a second, where programs take five
-#: or more to compile and a third of one to load.
+#: Designs of a sweep up to which NumPy evaluates all of them, whatever the device: within a second, where programs take
+#: five or more to compile and a third of one to load.
 MAX_NUMPY_DESIGNS = 200_000
 
 #: Designs of a chunk that are counted in whole numbers of 32 bits.
@@ -58,13 +58,13 @@ class SweepEngine:
     Args:
         grid: the sweep; its specification has the study, the objectives and the metrics.
         chunk: designs evaluated at once; by default what suits the sweep.
-        by_numpy: True to compile nothing; by default True for small sweeps on processors.
+        by_numpy: True to compile nothing; by default True for small sweeps.
     """
 
     def __init__(self, grid: Grid, chunk: int | None = None, by_numpy: bool | None = None) -> None:
         self.grid = grid
         is_small = grid.n_designs <= MAX_NUMPY_DESIGNS
-        self.by_numpy = is_small and platform() == "cpu" if by_numpy is None else by_numpy
+        self.by_numpy = is_small if by_numpy is None else by_numpy
         inputs = () if grid.members else neutral_inputs(grid.base, grid.columns)
         self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics, inputs)
         self._chunk, self._halvings = chunk, 0

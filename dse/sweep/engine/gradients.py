@@ -38,9 +38,10 @@ from dse.types import Design, Scalar
 #: Fewer designs are differentiated by NumPy, which compiles nothing.
 BLOCK = 512
 
-#: (blocks, designs of a block) of a call of the program, on processors and elsewhere: as measured, blocks half or twice
-#: as long take as long or longer. A thread begins for every call.
-_CPU_BLOCKS, _DEVICE_BLOCKS = (64, 64), (256, 512)
+#: (blocks, designs of a block) of a call of the program, on processors and elsewhere. On processors, as measured,
+#: blocks half or twice as long take as long or longer; a thread begins for every call. Elsewhere every block is some
+#: hundred launches: a block of 512 designs would wait for them alone.
+_CPU_BLOCKS, _DEVICE_BLOCKS = (64, 64), (4, 32768)
 
 #: Options of XLA for processors: loops by the older of its emitters too, half as many of them.
 _OPTIONS = FAST | {"xla_cpu_use_fusion_emitters": False}

@@ -1,8 +1,8 @@
 """Compiled programs that outlive the process: a second run neither traces nor compiles.
 
 JAX's own cache of compilations asks for the traced program first, which takes longer than a small sweep. Here a
-program is found by what it is made from: the code of this package, versions, device, flags and the shapes
-of its arguments. Place of programs, and which of them are trusted: :mod:`dse.io.cache`.
+program is found by what it is made from: the code of this package, versions, device and its driver, flags and the
+shapes of its arguments. Place of programs, and which of them are trusted: :mod:`dse.io.cache`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from dse.io import cache
 from dse.io.environment import processors
 from dse.io.files import code_digest, folder_digest, folder_of
+from dse.io.plugins import plugins
 from dse.sweep.engine.clock import COMPILING_THREADS, CompileClock
 
 #: Options of XLA for CPUs under which compiling takes two fifths of the processor time: no optimisation, loops written
@@ -43,6 +44,13 @@ FAST = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True}
 
 #: Those of them that all versions of XLA have.
 _COMMON_OPTIONS = {"xla_backend_optimization_level": 0}
+
+#: Environment variables with flags of compilers.
+_FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+
+#: Entry points of JAX's plugins, and files in which Linux has the versions of drivers.
+_PLUGINS = "jax_plugins"
+_DRIVERS = Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version")
 
 #: Threads in which XLA compiles.
 _COMPILING = ThreadPoolExecutor(4, COMPILING_THREADS)
@@ -123,7 +131,7 @@ class PersistentFunction:
             if serialized is not None:
                 with contextlib.suppress(Exception):  # of another machine's making, say: then it is made again
                     loaded = Future[Callable[..., Any]]()
-                    loaded.set_result(serialize_executable.deserialize_and_load(*serialized))
+                    loaded.set_result(_deserialized(*serialized))
                     return loaded, None
         traced = self.jitted.trace(*arguments, **static)
         lowered, options, calls_back = traced.lower(), self._options(), bool(traced.jaxpr.effects)
@@ -132,11 +140,27 @@ class PersistentFunction:
             with compiling_uncached():
                 compiled = _compile(lowered, options)
             if cache_key and not calls_back:  # into this process
-                with contextlib.suppress(Exception):  # some devices' programs cannot be kept: it only costs time
-                    cache.save(cache_key, serialize_executable.serialize(compiled))
+                try:
+                    cache.save(cache_key, _serialized(compiled))
+                except Exception as error:  # some devices' programs cannot be kept: it only costs time
+                    cache.warn_once(f"programs of this device are compiled anew by every process: {error}")
             return compiled
 
         return _COMPILING.submit(compile_and_save), traced.out_info
+
+
+def _serialized(compiled: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return a program as :mod:`serialize_executable` writes it, and the numbers of its devices."""
+    devices = compiled.runtime_executable().local_devices()
+    return serialize_executable.serialize(compiled), tuple(device.id for device in devices)
+
+
+def _deserialized(serialized: Any, device_ids: tuple[int, ...]) -> Callable[..., Any]:
+    """Return the program that :func:`_serialized` has written: on its own devices, where JAX would take all."""
+    devices = {device.id: device for device in jax.devices()}
+    where = {} if set(device_ids) == set(devices) else {"execution_devices": [devices[i] for i in device_ids]}
+    program: Callable[..., Any] = serialize_executable.deserialize_and_load(*serialized, **where)
+    return program
 
 
 def _compile(lowered: Any, options: dict[str, Any] | None) -> Any:
@@ -205,8 +229,20 @@ def environment_text() -> str:
     """Return a text of all that a program depends on besides its description: code, versions, flags, device."""
     device = jax.devices()[0]
     versions = code_digest(), jax.__version__, jaxlib.__version__, platform.python_version()
+    flags = (os.environ.get(name) for name in _FLAGS)
     devices = device.platform, device.device_kind, len(jax.devices())
-    return str((*versions, os.environ.get("XLA_FLAGS"), *devices, _processor()))
+    return str((*versions, *flags, *devices, *_platform_versions(device), _processor()))
+
+
+def _platform_versions(device: Any) -> tuple[str, ...]:
+    """Return versions of the platform: its runtime (CUDA, ROCm), plugins of JAX, driver; instructions of the device.
+
+    Machine code of one runtime, plugin or driver may fail, or give other numbers, under another.
+    """
+    runtime = str(getattr(device.client, "platform_version", ""))
+    plugin_versions = (f"{e.name} {e.value} {e.dist.version if e.dist else ''}" for e in plugins(_PLUGINS).values())
+    drivers = (file.read_text(encoding="utf-8", errors="replace") for file in _DRIVERS if file.is_file())
+    return runtime, str(getattr(device, "compute_capability", "")), *plugin_versions, *drivers
 
 
 def _processor() -> str:

@@ -165,7 +165,7 @@ class ProgramStage(NamedTuple):
 
 
 class ScoreOutputs(NamedTuple):
-    """The variables that score a design: its infeasibility reason as terms to be added, and its objectives."""
+    """The variables that score a design: its infeasibility reason as terms, and its objectives."""
 
     reasons: tuple[Atom, ...]
     objectives: tuple[Atom, ...]
@@ -205,7 +205,7 @@ def stage_program(program: Program, nest: Nest, structure: jax.tree_util.PyTreeD
 def score_outputs(program: Program, structure: jax.tree_util.PyTreeDef) -> ScoreOutputs:
     """Return the terms of the infeasibility reason and the objectives of a program, as atoms of its equations.
 
-    Terms are integers of different bits that add up to the reason.
+    Terms are integers whose bits together are the reason's; constraints have one bit between them.
     """
     equations, structure_of_outputs = equations_of(program, structure)
     metrics, objectives = jax.tree.unflatten(structure_of_outputs, equations.outputs)

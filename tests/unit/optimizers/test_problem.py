@@ -44,9 +44,12 @@ def test_evaluation_is_that_of_the_sweep(task):
     assert np.array_equal(np.asarray(found.violation) == 0.0, metrics.feasible)
 
 
-@pytest.mark.parametrize("axes", [MAPPING_AXES, MAPPING_AXES + CONTINUOUS])
-def test_numpy_judges_as_compiled_programs_do(axes):
-    """Values, reasons and slopes of a search of few designs, for which nothing is compiled."""
+@pytest.mark.parametrize(
+    "axes, platform", [(MAPPING_AXES, "cpu"), (MAPPING_AXES + CONTINUOUS, "cpu"), (MAPPING_AXES + CONTINUOUS, "gpu")]
+)
+def test_numpy_judges_as_compiled_programs_do(monkeypatch, axes, platform):
+    """Values, reasons and slopes of a search of few designs, for which nothing is compiled whatever the device."""
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
     task = toy_problem(axes, more=MORE)
     points = jax.device_get(spaces.sample(task.space, jax.random.key(1), (2500,)))
     values = padded_values(task.space, points, 2048)

@@ -138,39 +138,6 @@ def test_catalogue_names_set_every_leaf_less_what_is_said_apart():
     assert list(bandwidth.columns) == ["system.scale_up.bandwidth"]
 
 
-_SHARDED = """
-import sys
-import jax
-from dse.sweep import execute
-from dse.sweep.engine import engine
-from tests.unit.sweep import toy
-engine.MAX_NUMPY_DESIGNS = 0
-objective = '[objective]\\nminimize = ["step_time", "peak_memory"]\\n[output]\\nhistogram = 12'
-for keep in ("all", "feasible", "best", "top:20", "pareto"):
-    axes = toy.MAPPING_AXES + 'memory.capacity = ["1 GB", "30 GB", "90 GB"]'
-    dataset, summary = execute(toy.sweep(axes, more=objective), output=False, keep=keep, chunk=701, study=toy.STUDY)
-    for name in sorted(set(dataset.variables) - {"mapping"}):
-        values = dataset[name].values
-        sys.stdout.buffer.write(str(values.tolist()).encode() if values.dtype == object else values.tobytes())
-    sys.stdout.buffer.write(str((keep, summary.n_feasible, summary.reasons)).encode())
-print(len(jax.devices()), file=sys.stderr)
-"""
-
-
-def in_a_process(flags):
-    """(what ``_SHARDED`` prints, number of devices) with these ``XLA_FLAGS``."""
-    environment = os.environ | {"XLA_FLAGS": flags}
-    done = subprocess.run([sys.executable, "-c", _SHARDED], capture_output=True, env=environment, check=True)
-    return done.stdout, int(done.stderr.split()[-1])
-
-
-@pytest.mark.slow
-def test_devices_share_a_chunk_and_change_nothing():
-    one, two = (in_a_process(f"--xla_force_host_platform_device_count={n}") for n in (1, 2))
-    assert (one[1], two[1]) == (1, 2)
-    assert one[0] == two[0] and len(one[0]) > 10_000
-
-
 @pytest.mark.slow
 def test_fused_outputs_agree_with_plain_ones():
     code = """

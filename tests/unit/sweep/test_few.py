@@ -23,8 +23,14 @@ def both_ways(monkeypatch, run):
     return plain, run()
 
 
-@pytest.mark.parametrize("mode", ["all", "feasible", "best", "top:7", "pareto"])
-def test_every_mode_keeps_the_same(monkeypatch, mode):
+@pytest.mark.parametrize(
+    "mode, platform",
+    [*((mode, "cpu") for mode in ("all", "feasible", "best", "top:7", "pareto")), ("all", "gpu"), ("pareto", "gpu")],
+)
+def test_every_mode_keeps_the_same(monkeypatch, mode, platform):
+    """By programs of processors, and by those of cards, which a processor runs as well."""
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+
     def run():
         return execute(sweep(AXES, more=MORE), output=False, keep=mode, chunk=700, study=toy.STUDY)
 
@@ -38,6 +44,21 @@ def test_every_mode_keeps_the_same(monkeypatch, mode):
                 np.testing.assert_allclose(found[name], variable, rtol=1e-6, err_msg=str(name))
             else:
                 np.testing.assert_array_equal(found[name], variable, err_msg=str(name))
+
+
+@pytest.mark.parametrize("keep", ["best", "top:50", "pareto", "all"])
+def test_designs_that_violate_several_constraints_are_infeasible(monkeypatch, keep):
+    """All constraints have one bit of the reason: twice that bit is none of them."""
+    bounds = ["step_time < '16 s'", "step_time < '20 s'", "peak_memory < '3 GB'"]
+    text = f"{MORE}[constraints]\nall = {bounds}\n"
+
+    def run():
+        return execute(sweep(AXES, more=text), output=False, keep=keep, study=toy.STUDY)
+
+    (plain, told), (compiled, expected) = both_ways(monkeypatch, run)
+    assert (told.n_feasible, told.reasons) == (expected.n_feasible, expected.reasons)
+    assert told.n_feasible > 0 and told.reasons["constraint"] > 0.1 * told.n_designs
+    np.testing.assert_allclose(plain["step_time"], compiled["step_time"], rtol=1e-6)
 
 
 def test_a_small_sweep_compiles_nothing_and_a_larger_one_does(monkeypatch):
@@ -57,6 +78,12 @@ def test_the_standard_sweep_compiles_nothing():
     assert told.n_feasible and told.seconds["compile"] == 0.0 and CompileClock.read()[2] == compiled
 
 
-def test_an_accelerator_takes_all(monkeypatch):
+def test_small_sweeps_are_evaluated_by_numpy_whatever_the_device(monkeypatch):
+    """Programs take a GPU as long to compile."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert not SweepEngine(plan(sweep(AXES), study=toy.STUDY)[0]).by_numpy
+    grid, compiled = plan(sweep(AXES), study=toy.STUDY)[0], CompileClock.read()[2]
+    assert SweepEngine(grid).by_numpy
+    execute(grid, output=False, keep="top:3")
+    assert CompileClock.read()[2] == compiled
+    monkeypatch.setattr(engine, "MAX_NUMPY_DESIGNS", grid.n_designs - 1)
+    assert not SweepEngine(grid).by_numpy

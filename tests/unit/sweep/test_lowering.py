@@ -1,64 +1,103 @@
-"""Programs for GPUs, lowered without one: all that sweeps and gradients run, in single precision throughout."""
+"""Programs for GPUs, lowered without one: in single precision throughout, and without calls of Python."""
 
-import functools
+import csv
+import importlib
+import pkgutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import export
 
 import dse
-from dse.designs import leaf
-from dse.sweep import plan
-from dse.sweep.engine import gradients
-from dse.sweep.engine.chunks import ChunkPrograms
+from benchmarks.lowering import CASES, OF_PROCESSORS, lowered, lowering, program_of
+from docs.make import lowering as page
+from dse.io.environment import double_precision
 from dse.sweep.engine.devices import scale_in_memory
-from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.programs import PersistentFunction
+from dse.sweep.engine.programs import PersistentFunction, persistent_jit
 from tests.conftest import slow
-from tests.panel import design
+from tests.pages import ROOT
+
+#: Cases whose programs other ones have too, but for their size.
+LONG = ("sweep of mixtures of experts", "search, co-design by descent", "gradients of serving", "plan of a service")
+
+#: Case → functions that it asks for, by the ends of their names.
+ASKED = {
+    "sweep": {"full_chunk", "score_chunk", "summarise", "count_below", "gathered"},
+    "search": {"_begin", "_learn_and_ask", "_evaluate_blocks", "_neighbourhood", "_place_points"},
+    "search, co-design by descent": {"Hardware.project", "_leaves", "_all_mappings", "_pull_back", "_advance"},
+    "gradients": {"value_and_slopes"},
+    "posterior": set(),
+    "plan": {"full_chunk"},
+    "post-training": {"full_chunk", "answer_lengths", "_decode_steps"},
+}
 
 
-@pytest.fixture
-def modules(monkeypatch):
-    """Name → StableHLO for CUDA of every program that is asked for meanwhile; none is run, results are zeros."""
-    met = {}
-
-    def compiled(self, *arguments, **static):
-        met[f"{self.__name__} {len(met)}"] = export.export(self.jitted, platforms=["cuda"])(*arguments, **static)
-        shapes = jax.eval_shape(functools.partial(self.jitted, **static), *arguments)
-        return lambda *_: jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
-
-    monkeypatch.setattr(PersistentFunction, "compiled", compiled)
-    gradients._program.cache_clear()
-    yield met
-    gradients._program.cache_clear()
-    for name, module in met.items():
-        text = module.mlir_module()
-        assert "f64" not in text and "tensor" in text, name
+def listed():
+    """The rows of the list that the page of benchmarks links to."""
+    with (ROOT / page.LIST).open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
 
 
-@pytest.mark.parametrize("sweep", ["megatron_1t_4096_a100", "llama3_70b_serving", slow("deepseek_v3_2048_h800")])
-def test_programs_of_sweeps(sweep, modules, monkeypatch):
-    monkeypatch.setattr(ChunkPrograms, "_has_outer_program", False)  # as on devices that are no processors
-    engine = SweepEngine(plan(f"sweeps/{sweep}.toml", "top:1")[0], by_numpy=False).structure_engines[0]
-    engine.full(0, 1)
-    engine.scores(engine.score_nest(by_point=False), 0, 64, np.zeros((2, 1), np.float32), np.zeros((1, 5), np.float32))
-    names = {name.partition(" ")[0] for name in modules}
-    assert {"full_chunk", "score_chunk", "summarise", "count_below"} <= names
+@pytest.mark.parametrize("case", [slow(case) if case in LONG else case for case in CASES])
+def test_all_programs_lower_for_cuda(case):
+    programs = lowered(case)
+    assert not [program for program in programs if program.has_float64]
+    names = {program.name.rpartition(":")[2] for program in programs}
+    assert names == ASKED.get(case, ASKED.get(case.partition(" of ")[0]))
+    assert {row["program"] for row in listed() if row["asked by"] == case} == {program.name for program in programs}
 
 
-KINDS = [("dense, eager attention", "step_time"), ("served, dense", "request_latency")]
+def test_every_function_whose_programs_are_kept_is_in_the_list():
+    modules = (module.name for module in pkgutil.walk_packages(dse.__path__, "dse.") if "__main__" not in module.name)
+    functions = {
+        f"{value.__module__}:{value.__qualname__}"
+        for name in modules
+        for value in vars(importlib.import_module(name)).values()
+        if isinstance(value, PersistentFunction)
+    }
+    rows = listed()
+    assert {row["program"] for row in rows} >= functions - OF_PROCESSORS and functions >= OF_PROCESSORS
+    assert {row["asked by"] for row in rows} == set(CASES) - {"posterior"}
+    assert {row["float64"] for row in rows} == {"no"}
 
 
-@pytest.mark.parametrize("name, metric", KINDS)
-def test_programs_of_gradients(name, metric, modules):
-    one = design(name)
-    bandwidth = np.full(gradients.BLOCK, leaf(one, "system.accelerator.memory.bandwidth"))
-    dse.value_and_grad(metric, one, ["memory.bandwidth"])({"memory.bandwidth": bandwidth})
-    assert len(modules) == 1
+def test_the_page_sums_the_list_up(tmp_path):
+    path = tmp_path / "list.csv"
+    path.write_text(
+        "asked by,program,arguments,operations,custom calls,float64\n"
+        "search,dse.a:b,3,1200,,no\nplan of a run,dse.a:b,3,900,,no\npost-training,dse.c:d,3,7,,yes\n"
+    )
+    heading, text, table = page.section(path)
+    assert heading == "## Programs for a card" and "3 programs of 2 functions, 1 with float64" in text
+    assert "|`a:b`|search; plan of a run|900 to 1,200|" in table.splitlines()
+    assert "|`c:d`|post-training|7|" in table.splitlines()
+
+
+def test_double_precision_is_found_and_calls_of_python_are_refused():
+    def doubled(x):
+        return jnp.asarray(x, float) * 2.0
+
+    def called(x):
+        return jax.pure_callback(lambda value: value, jax.ShapeDtypeStruct((), np.float32), x)
+
+    number = np.float32(1.0)
+    assert not program_of("single", jax.jit(doubled), (number,), {}, "cuda").has_float64
+    with double_precision():
+        assert program_of("double", jax.jit(doubled), (number,), {}, "cuda").has_float64
+    for platform, error in (("cuda", ValueError), ("cpu", NotImplementedError)):
+        with pytest.raises(error):
+            program_of("called", jax.jit(called), (number,), {}, platform)
+
+
+def test_programs_are_as_before_once_they_have_been_lowered():
+    tripled, plain = persistent_jit()(lambda x: 3.0 * x), jax.jit
+    with lowering() as programs:
+        assert jax.default_backend() == "gpu" and float(tripled(np.float32(2.0))) == 1.0
+        assert float(jax.jit(lambda x: 3.0 * x)(np.float32(2.0))) == 1.0
+    assert len(programs) == 2
+    assert jax.jit is plain and jax.default_backend() == "cpu" and float(tripled(np.float32(2.0))) == 6.0
 
 
 def test_chunks_of_gpus_are_as_long_as_their_memory_allows():
-    assert [scale_in_memory(memory << 30) for memory in (1, 16, 40, 80, 192)] == [1, 8, 16, 32, 64]
+    assert [scale_in_memory(memory << 30) for memory in (1, 16, 40, 80, 192)] == [1, 8, 20, 40, 64]

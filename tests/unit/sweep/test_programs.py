@@ -109,13 +109,49 @@ def test_a_program_depends_on_constraints_objectives_and_circumstances(monkeypat
         )
         == 5
     )
-    before = programs.environment_text()
-    for name, value in (("code_digest", lambda: "other"), ("_processor", lambda: "other")):
+
+
+def _device(**versions):
+    """A GPU, with its platform's version and other attributes."""
+    client = types.SimpleNamespace(platform_version=versions.pop("runtime", "cuda 12080"))
+    return types.SimpleNamespace(platform="gpu", device_kind="NVIDIA H100", client=client, **versions)
+
+
+def test_a_program_depends_on_code_flags_processor_and_the_versions_of_the_platform(tmp_path, monkeypatch):
+    """Runtime, compute capability, plugins of JAX and driver."""
+    driver = tmp_path / "version"
+    driver.write_text("NVRM version: 570.86.15")
+    distribution = types.SimpleNamespace(version="0.10.2")
+    plugin = types.SimpleNamespace(name="xla_cuda12", value="jax_plugins.xla_cuda12", dist=distribution)
+
+    def text():
         programs.environment_text.cache_clear()
-        with monkeypatch.context() as patched:
-            patched.setattr(programs, name, value)
-            assert programs.environment_text() != before
+        return programs.environment_text()
+
+    monkeypatch.setattr(jax, "devices", lambda: [_device(compute_capability="9.0")])
+    monkeypatch.setattr(programs, "_DRIVERS", (driver, tmp_path / "no such driver"))
+    monkeypatch.setattr(programs, "plugins", lambda group: {plugin.name: plugin} if group == "jax_plugins" else {})
+    texts = [text()]
+    assert all(version in texts[0] for version in ("cuda 12080", "9.0", "xla_cuda12", "0.10.2", "570.86.15"))
+    distribution.version = "0.10.3"
+    texts.append(text())
+    driver.write_text("NVRM version: 570.124.06")
+    texts.append(text())
+    for name, value in (("code_digest", lambda: "other"), ("_processor", lambda: "other")):
+        monkeypatch.setattr(programs, name, value)
+        texts.append(text())
+    for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS"):
+        monkeypatch.setenv(name, "--other")
+        texts.append(text())
+    for device in (
+        _device(compute_capability="9.0", runtime="cuda 12090"),
+        _device(compute_capability="10.0"),
+        types.SimpleNamespace(platform="gpu", device_kind="a card without attributes", client=object()),
+    ):
+        monkeypatch.setattr(jax, "devices", lambda device=device: [device])
+        texts.append(text())
     programs.environment_text.cache_clear()
+    assert len(set(texts)) == len(texts) == 10
 
 
 def test_a_disk_that_refuses_keeps_nothing(tmp_path, monkeypatch):
@@ -127,30 +163,69 @@ def test_a_disk_that_refuses_keeps_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [jax.errors.JaxRuntimeError("UNIMPLEMENTED: serialisation"), TypeError("no pickle")])
-def test_devices_whose_programs_cannot_be_kept_run_them(tmp_path, monkeypatch, error):
-    """Plugins of PJRT need not serialise executables."""
+def test_devices_whose_programs_cannot_be_kept_run_them(tmp_path, monkeypatch, caplog, error):
+    """Plugins of PJRT need not serialise executables; a run says once that nothing is kept."""
 
     def refuse(*_):
         raise error
 
     monkeypatch.setenv("DSE_CACHE", str(tmp_path))
     monkeypatch.setattr(programs.serialize_executable, "serialize", refuse)
+    monkeypatch.setattr(cache, "_logged", [])
     double = programs.persistent_jit()(lambda x: 2.0 * x)
     assert float(double(np.float32(3.0))) == float(double(np.float32(3.0))) == 6.0
+    assert float(programs.persistent_jit()(lambda x: 4.0 * x)(np.float32(3.0))) == 12.0
     assert [file.name for file in cache.folder().iterdir()] in ([], ["key"])
+    assert [record.getMessage().count("compiled anew") for record in caplog.records] == [1]
+
+
+def test_kept_programs_that_a_device_refuses_are_made_again(tmp_path, monkeypatch):
+    """Of another driver, say, whose version nobody told."""
+
+    refused = []
+
+    def refuse(*_):
+        refused.append(True)
+        raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: no kernel image")
+
+    monkeypatch.setenv("DSE_CACHE", str(tmp_path))
+    double = programs.persistent_jit()(lambda x: 2.0 * x)
+    assert float(double(np.float32(3.0))) == 6.0
+    double.forget()
+    monkeypatch.setattr(programs.serialize_executable, "deserialize_and_load", refuse)
+    assert float(double(np.float32(3.0))) == 6.0
+    assert refused
+
+
+def _scale_of(monkeypatch, *machines):
+    """``chunk_scale`` of a process with devices of (platform, what they tell of their memory)."""
+    local = [types.SimpleNamespace(platform=platform, memory_stats=tell) for platform, tell in machines]
+    monkeypatch.setattr(jax, "local_devices", lambda: local)
+    devices.chunk_scale.cache_clear()
+    try:
+        return devices.chunk_scale()
+    finally:
+        devices.chunk_scale.cache_clear()
 
 
 def test_devices_that_do_not_tell_their_memory_have_chunks(monkeypatch):
     def refuse():
         raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: memory_stats")
 
-    device = types.SimpleNamespace(platform="other", memory_stats=refuse)
-    monkeypatch.setattr(jax, "local_devices", lambda: [device])
-    devices.chunk_scale.cache_clear()
-    try:
-        assert devices.chunk_scale() == devices.scale_in_memory(1 << 34)
-    finally:
-        devices.chunk_scale.cache_clear()
+    for tell in (refuse, lambda: None, dict):
+        assert _scale_of(monkeypatch, ("other", tell)) == devices.scale_in_memory(1 << 34)
+
+
+def test_chunks_grow_with_devices_and_with_the_memory_that_jax_preallocates(monkeypatch):
+    """By hand: a quarter of 60 GiB, three quarters of a card of 80, holds 30 times 2^19 designs of 1024 bytes."""
+
+    def gpu(share, card=80):
+        return "gpu", lambda: {"bytes_limit": int(share * card * 2**30), "bytes_in_use": 2**30}
+
+    assert [_scale_of(monkeypatch, *[gpu(0.75)] * n) for n in (1, 3, 8)] == [30, 90, 240]
+    assert [_scale_of(monkeypatch, gpu(share)) for share in (0.1, 0.4, 0.75, 0.9)] == [4, 16, 30, 36]
+    assert _scale_of(monkeypatch, gpu(0.75), gpu(0.75, card=24)) == 2 * 9  # the smallest card's share is everyone's
+    assert [_scale_of(monkeypatch, *[("cpu", None)] * n) for n in (1, 4)] == [1, 4]
 
 
 def test_without_a_folder_programs_are_plain_jit(monkeypatch):
