@@ -190,6 +190,14 @@ def _shared(leaf: Lookup) -> Pairs | None:
     return [] if is_open or _is_sliced(leaf, _SHARED) is not has_exchange else None
 
 
+def _shared_note(leaf: Lookup) -> str:
+    """Return the note that SGLang has shared experts in slices, which a design has whole on each rank; else ""."""
+    is_whole = leaf(_SHARED) is None and bool(leaf("workload.experts.shared_ffn")) and _attention_ranks(leaf) > 1.0
+    if not is_whole or leaf("mapping.experts.all_to_all") == float(AllToAll.by_node):
+        return ""
+    return f"without {_DISPATCH} all ranks of {_TP} hold shared experts once, in slices: set shared_tp to their number"
+
+
 def _read_slices(path: str, is_whole: Callable[[Mapping[str, str]], bool]) -> Callable[..., dict[str, float]]:
     """Return the reader of a part: of all ranks of tp under data-parallel attention, 1 for one whole on each rank."""
 
@@ -407,14 +415,16 @@ SGLANG = engine(
     "--context-length",
     {
         "ranks": CompositeOption(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
-        "experts": CompositeOption(("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts),
+        "experts": CompositeOption(
+            ("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts, writes_default=True
+        ),
         "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
         "dense": CompositeOption(
             (_DENSE,),
             _slices(_DENSE, [(_DENSE_SIZE, "1")]),
             _read_slices(_DENSE, lambda options: options.get(_DENSE_SIZE) == "1"),
         ),
-        "shared": CompositeOption((_SHARED,), _shared, _read_slices(_SHARED, _has_whole_shared)),
+        "shared": CompositeOption((_SHARED,), _shared, _read_slices(_SHARED, _has_whole_shared), writes_default=True),
         "head": CompositeOption(
             (_HEAD,),
             _slices(_HEAD, [(_WHOLE_HEAD, "")]),
@@ -430,5 +440,6 @@ SGLANG = engine(
     },
     lambda leaf: replica_devices(leaf) * _attention_ranks(leaf),
     remarks=(_chain_remark, _graph_remark, _host_remark),
+    notes=(_shared_note,),
     contradictions=(_uneven_ranks,),
 )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import pytest
 
+import dse
 from dse.designs import short_name
-from dse.tools import TOOLS, tool_of
+from dse.doors import STUDIES
+from dse.tools import TOOLS, launch, settings, tool_of
 from dse.tools.checkpoints import format_leaves, model_format
 from dse.tools.reading import read
 from dse.tools.rows import defaults_of
@@ -101,7 +103,61 @@ def test_a_dense_model_has_no_ranks_of_experts():
     text = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 8 --dp 8 --enable-dp-attention"
     reading = read({"run.sh": text}, TOOLS, system="h200")
     assert not any(path.startswith("mapping.experts") for path in reading.values)
-    assert any("dense model" in note for note in reading.notes)
+    slices = {path.rpartition(".")[2]: value for path, value in reading.values.items() if "slices" in path}
+    assert slices == {"dense_tp": 8.0, "shared_tp": 1.0, "head_tp": 8.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ("--tp 8 --dp 8 --enable-dp-attention", (8, 8, 8)),
+        ("--tp 16 --dp 4 --enable-dp-attention --ep 4", (16, 16, 16)),
+        ("--tp 8 --dp 8 --enable-dp-attention --enable-dp-lm-head --moe-dense-tp-size 1", (1, 8, 1)),
+        ("--tp 8 --dp 8 --enable-dp-attention --moe-a2a-backend deepep", (8, 1, 8)),
+        ("--tp 8 --dp 8", (None, None, None)),
+        ("--tp 8 --ep 8", (None, None, None)),
+    ],
+)
+def test_slices_over_the_ranks_of_attention(options, sizes):
+    """All ranks of tp hold the feed-forwards of DeepSeek-R1 once, in slices, unless an option says so (deepseek_v2.py)."""
+    text = f"python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 {options}"
+    values = {short_name(path): value for path, value in read({"a.sh": text}, TOOLS, system="h200").values.items()}
+    assert tuple(values.get(name) for name in ("dense_tp", "shared_tp", "head_tp")) == sizes
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        (dict(dense_tp=8, shared_tp=8, head_tp=8), "--tp-size 8 --dp-size 8 --enable-dp-attention"),
+        (dict(dense_tp=1, shared_tp=8, head_tp=8), "--moe-dense-tp-size 1"),
+        (dict(dense_tp=8, shared_tp=8), "--enable-dp-lm-head"),
+        (dict(dense_tp=1, all_to_all="by-node"), "--enable-dp-lm-head"),
+    ],
+)
+def test_a_line_of_slices_is_read_back(sizes, options):
+    study = STUDIES["serving"]
+    mapping = dict(tp=1, dp=8, etp=8) if "all_to_all" not in sizes else dict(tp=1, dp=8, ep=8)
+    design = study.complete(dse.design("deepseek-v3", "h200", "sglang", precision="fp8", **mapping, **sizes))
+    line = launch(design, "sglang", study)
+    assert not any("slices" in path for path in line.unsupported) and not line.notes
+    text = line.text.replace("\\\n", " ")
+    assert all(option in " ".join(text.split()) for option in options.split(" --")), text
+    found = settings("sglang", line.text)
+    assert {name: found[name] for name in sizes if name.endswith("_tp")} == {
+        name: value for name, value in sizes.items() if name.endswith("_tp")
+    }
+    assert found["dp"] == 8.0 and found.get("etp", 1.0) == mapping.get("etp", 1.0)
+
+
+def test_other_engines_have_no_slices_but_those_of_experts():
+    """vLLM and TensorRT-LLM split dense layers over tp alone; a line of SGLang tells what a design has otherwise."""
+    study = STUDIES["serving"]
+    for tool in ("vllm", "tensorrt-llm", "sglang"):
+        mapping = dict(tp=1, dp=8, etp=8, precision="fp8")
+        sliced = study.complete(dse.design("deepseek-v3", "h200", tool, **mapping, dense_tp=8))
+        assert ("mapping.slices.dense_tp" in launch(sliced, tool, study).unsupported) == (tool != "sglang")
+        plain = launch(study.complete(dse.design("deepseek-v3", "h200", tool, **mapping)), tool, study)
+        assert any("shared_tp" in note for note in plain.notes) == (tool == "sglang")
 
 
 def test_a_file_of_tensorrt_llm_counts_before_its_line():
