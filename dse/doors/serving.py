@@ -239,7 +239,7 @@ def at_its_clock(design: Design) -> Design:
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=slowed))
 
 
-def _slices_fit(design: Design) -> Scalar:
+def _slices_fit(design: Design) -> Any:
     """Return true where slices divide the columns that they split, and their ranks those of a stage."""
     w, m = design.workload, design.mapping
     slices = m.slices or Slices()

@@ -119,7 +119,7 @@ def test_a_dense_model_has_no_ranks_of_experts():
     ],
 )
 def test_slices_over_the_ranks_of_attention(options, sizes):
-    """All ranks of tp hold the feed-forwards of DeepSeek-R1 once, in slices, unless an option says so (deepseek_v2.py)."""
+    """All ranks of tp hold feed-forwards of DeepSeek-R1 once, in slices, unless told otherwise (deepseek_v2.py)."""
     text = f"python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 {options}"
     values = {short_name(path): value for path, value in read({"a.sh": text}, TOOLS, system="h200").values.items()}
     assert tuple(values.get(name) for name in ("dense_tp", "shared_tp", "head_tp")) == sizes

@@ -83,7 +83,14 @@ def test_options_are_those_that_the_documentation_names(data, tool):
     # vLLM splits experts where nothing is said, torchtitan the state over ranks of context parallelism, DeepSpeed
     # updates an offloaded state on the host, messages of DDP and FSDP overlap
     # and SGLang has shared experts in slices
-    implied = {"mapping.experts.ep", "mapping.experts.etp", "mapping.slices.shared_tp", "mapping.zero_stage", "mapping.overlap_dp", *HOST_UPDATE}
+    implied = {
+        "mapping.experts.ep",
+        "mapping.experts.etp",
+        "mapping.slices.shared_tp",
+        "mapping.zero_stage",
+        "mapping.overlap_dp",
+        *HOST_UPDATE,
+    }
     assert not {name for name in {*line.unsupported} - implied if chosen.get(name) == PLAIN_MAPPING.get(name, None)}
     assert all(value.count('"') % 2 == 0 for _, value in line.options)
 

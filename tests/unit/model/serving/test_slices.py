@@ -1,4 +1,4 @@
-"""Attention apart on each rank, and feed-forwards, shared experts and head in slices over ranks (SGLang's dp attention)."""
+"""Attention apart on each rank; feed-forwards, shared experts and head in slices over ranks (SGLang's dp attention)."""
 
 import itertools
 
@@ -45,7 +45,7 @@ ROUTER = 7168 * 256
 
 
 def test_deepseek_r1_on_eight_h200s_by_hand():
-    """61 layers of attention whole, 58 x (256 + 1) experts, three dense layers and the head by eight: 95.8 GB in fp8."""
+    """61 layers of attention whole; 58 x 257 experts, three dense layers and the head by eight: 95.8 GB in fp8."""
     whole = 61 * ATTENTION + 58 * ROUTER + 2 * EMBEDDING
     sliced = 58 * 257 * EXPERT + 3 * DENSE_LAYER + 2 * EMBEDDING
     assert weights(**R1, **ALL) == pytest.approx(whole + sliced / 8, rel=1e-4)
@@ -140,6 +140,13 @@ def test_slices_that_do_not_divide_are_infeasible():
     for sizes in (dict(dense_tp=16), dict(dense_tp=3), dict(shared_tp=5), dict(head_tp=16)):
         assert reasons(**R1, **sizes) == Infeasible.width_not_divisible, sizes
     assert reasons(**R1 | dict(tp=2, dp=4), dense_tp=2) == Infeasible(0)  # that of tp
+
+
+def test_copies_that_do_not_fit_are_told_how_they_would():
+    """A line of SGLang leaves the degrees of experts to it; a design that has none holds all experts on each rank."""
+    settings = dict(n_devices=8, tp=1, dp=8, precision="fp8")
+    report = dse.evaluate("deepseek-v3", "h200-sxm", software="sglang", serving=True, **settings).to_dict()
+    assert not report["feasible"] and "etp=8" in [change["change"] for change in report["changes"]]
 
 
 def test_what_ranks_have_in_common_does_not_wait_for_the_slowest():
