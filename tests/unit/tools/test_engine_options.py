@@ -11,7 +11,7 @@ import pytest
 import dse
 from dse.designs import short_name
 from dse.doors import STUDIES
-from dse.tools import TOOLS, launch, settings, tool_of
+from dse.tools import TOOLS, launch, read_arguments, settings, tool_of
 from dse.tools.checkpoints import format_leaves, model_format
 from dse.tools.reading import read
 from dse.tools.rows import defaults_of
@@ -147,6 +147,34 @@ def test_a_line_of_slices_is_read_back(sizes, options):
         name: value for name, value in sizes.items() if name.endswith("_tp")
     }
     assert found["dp"] == 8.0 and found.get("etp", 1.0) == mapping.get("etp", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("tool", "mapping", "words"),
+    [
+        ("sglang", dict(tp=1, dp=8, ep=1, etp=8), ["--tp-size 8", "--dp-size 8", "--enable-dp-attention"]),
+        ("vllm", dict(tp=1, dp=8, ep=1, etp=8), ["--data-parallel-size 8"]),
+        ("vllm", dict(tp=2, dp=4, ep=1, etp=8), ["--tensor-parallel-size 2", "--data-parallel-size 4"]),
+        ("tensorrt-llm", dict(tp=1, dp=8, ep=1, etp=8), ["--tp_size 8", "enable_attention_dp: true"]),
+        ("tensorrt-llm", dict(tp=1, dp=8, ep=2, etp=4), ["--tp_size 8", "--ep_size 2", "enable_attention_dp: true"]),
+        ("sglang", dict(tp=1, dp=8, ep=4, etp=2), ["--tp-size 8", "--ep-size 4", "--enable-dp-attention"]),
+    ],
+)
+def test_experts_in_slices_over_ranks_of_attention_are_read_back_from_all_engines(tool, mapping, words):
+    """Of R1 on 8 devices: attention whole on each rank, an expert in ``etp`` slices, ``ep etp`` are all ranks."""
+    study = STUDIES["serving"]
+    design = study.complete(dse.design("deepseek-v3", "h200", tool, precision="fp8", **mapping))
+    line = launch(design, tool, study)
+    text = " ".join(line.text.replace("\\\n", " ").split())
+    assert all(word in text for word in words) and "expert-parallel" not in text, text
+    values = read_arguments(tool, line.text, workload="deepseek-v3")
+    found = {**values.defaults, **values.settings}
+    assert {name: found.get(name, 1.0) for name in mapping} == mapping
+
+
+def test_tensor_parallel_experts_of_tensorrt_llm_are_their_width():
+    values = settings("tensorrt-llm", "trtllm-serve m --tp_size 8 --enable_attention_dp --moe_tensor_parallel_size 4")
+    assert (values["dp"], values["ep"], values["etp"]) == (8.0, 2.0, 4.0)
 
 
 def test_other_engines_have_no_slices_but_those_of_experts():
