@@ -143,11 +143,15 @@ def _read_experts(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _dispatch(leaf: Lookup) -> Pairs | None:
-    """Return the exchange of experts as an option, empty for none of its own, None for one that it lacks."""
+    """Return the exchange of experts as an option, empty for none of its own, None for one that it lacks.
+
+    Without an option ranks of attention gather the tokens of all.
+    """
     flavour = leaf("mapping.experts.all_to_all") or 0.0
     if flavour == float(AllToAll.by_node):
         return [(_DISPATCH, "deepep")]
-    return [] if flavour == float(AllToAll.pairwise) else None
+    is_gather = flavour == float(AllToAll.gather) and _attention_ranks(leaf) > 1.0
+    return [] if is_gather or flavour == float(AllToAll.pairwise) else None
 
 
 def _read_dispatch(options: Mapping[str, str]) -> dict[str, float]:

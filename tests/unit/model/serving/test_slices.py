@@ -132,6 +132,13 @@ def test_of_a_large_batch_slices_cost_messages_and_of_a_small_one_they_save_read
     assert parts[0].time_per_output_token_communication > parts[1].time_per_output_token_communication == 0.0
 
 
+def test_slices_of_all_experts_need_tokens_whatever_the_exchange():
+    """No rank has whole experts to send rows to: an engine's kind of exchange changes nothing."""
+    found = [served(design(**R1, **ALL, concurrency=256, all_to_all=kind)) for kind in ("pairwise", "gather")]
+    for name in ("time_per_output_token", "time_to_first_token", "energy_per_output_token"):
+        assert float(getattr(found[0], name)) == pytest.approx(float(getattr(found[1], name)), rel=1e-6), name
+
+
 def test_slices_that_do_not_divide_are_infeasible():
     def reasons(**settings):
         return Infeasible(int(served(design(**settings, concurrency=64)).infeasible_reason))
