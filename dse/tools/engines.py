@@ -110,7 +110,7 @@ def longest_request(leaf: Lookup, max_tokens: float = math.inf) -> tuple[float, 
 def engine(
     name: str,
     length_name: str,
-    code: Mapping[str, OptionRule],
+    code: Mapping[str, OptionRule | tuple[OptionRule, ...]],
     ranks: Callable[[Lookup], float],
     max_tokens: Callable[[Lookup], float] = lambda leaf: math.inf,
     notes: tuple[Callable[[Lookup], str], ...] = (),

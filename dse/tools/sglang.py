@@ -218,6 +218,21 @@ def _has_whole_shared(options: Mapping[str, str]) -> bool:
     return _backend(options) is not None or number_of(options.get(N_EXPERTS, "1")) == 0.0
 
 
+_SLICES = (
+    CompositeOption(
+        (_DENSE,),
+        _slices(_DENSE, [(_DENSE_SIZE, "1")]),
+        _read_slices(_DENSE, lambda options: options.get(_DENSE_SIZE) == "1"),
+    ),
+    CompositeOption((_SHARED,), _shared, _read_slices(_SHARED, _has_whole_shared), writes_default=True),
+    CompositeOption(
+        (_HEAD,),
+        _slices(_HEAD, [(_WHOLE_HEAD, "")]),
+        _read_slices(_HEAD, lambda options: is_on(options, _WHOLE_HEAD)),
+    ),
+)
+
+
 def _rank_total_option(name: str, path: str) -> CompositeOption:
     """Return the rule of an option that states a number per rank for all data-parallel ranks of attention.
 
@@ -418,22 +433,11 @@ SGLANG = engine(
     "sglang",
     "--context-length",
     {
-        "ranks": CompositeOption(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
+        "ranks": (CompositeOption(("mapping.tp", "mapping.dp"), _ranks, _read_ranks), *_SLICES),
         "experts": CompositeOption(
             ("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts, writes_default=True
         ),
         "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
-        "dense": CompositeOption(
-            (_DENSE,),
-            _slices(_DENSE, [(_DENSE_SIZE, "1")]),
-            _read_slices(_DENSE, lambda options: options.get(_DENSE_SIZE) == "1"),
-        ),
-        "shared": CompositeOption((_SHARED,), _shared, _read_slices(_SHARED, _has_whole_shared), writes_default=True),
-        "head": CompositeOption(
-            (_HEAD,),
-            _slices(_HEAD, [(_WHOLE_HEAD, "")]),
-            _read_slices(_HEAD, lambda options: is_on(options, _WHOLE_HEAD)),
-        ),
         "chunk": dataclasses.replace(_rank_total_option(_CHUNK, f"{SERVING}chunk"), read=_read_chunk),
         "most_sequences": _rank_total_option("--max-running-requests", f"{ENGINE}most_sequences"),
         "memory": _StaticShare(_SHARE.name, _SHARE.path, _SHARE.line, _SHARE.meaning, _SHARE.high),
