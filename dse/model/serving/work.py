@@ -119,7 +119,8 @@ def gather_of(design: Design, layout: Layout, ranks: Scalar) -> Exchange:
     """Return the traffic of a part in slices over ``ranks`` data-parallel ranks, B per token of a rank.
 
     They gather each other's tokens before it and scatter the sums after it, 16 bits an element: a rank sends ``ranks -
-    1`` copies of its tokens, each member of its tp group its share, mean of both directions.
+    1`` copies of its tokens, each member of its tp group its share, mean of both directions, in rings
+    (:func:`in_rings`).
     """
     m, system = design.mapping, design.system
     domain, pods = stage_domain(m, system.scale_up.domain), system.scale_out.pods
@@ -127,8 +128,22 @@ def gather_of(design: Design, layout: Layout, ranks: Scalar) -> Exchange:
     if pods is not None:
         to_other_pods = exchange_share(pods, stage_domain(m, pods.size), group, m.tp)
         group = group._replace(share=jnp.maximum(to_other_pods, 1e-6))
-    copy_bytes = layout.element.activation * design.workload.hidden / m.tp
-    return Exchange(group, copy_bytes * (group.local - 1.0), copy_bytes * (ranks - group.local))
+    copies, copy_bytes = ranks - 1.0, layout.element.activation * design.workload.hidden / m.tp
+    crossing = in_rings(copies, ranks - group.local, group.local)
+    return Exchange(group, copy_bytes * (copies - crossing), copy_bytes * crossing)
+
+
+def in_rings(copies: Scalar, direct: Scalar, devices: Scalar) -> Scalar:
+    """Return how many copies leave the domain where all members get all tokens: ``1 / q`` of them, at most the direct.
+
+    Each of ``q`` devices of a domain has a ring, which leaves it once (NCCL's rings over network adapters).
+
+    Args:
+        copies: to all other members.
+        direct: of them to members of other domains, 0 within one.
+        devices: of a domain.
+    """
+    return jnp.minimum(direct, copies / devices)
 
 
 def exchange_of(design: Design, layout: Layout) -> Exchange:
@@ -138,24 +153,33 @@ def exchange_of(design: Design, layout: Layout) -> Exchange:
     rank; or to every rank or domain that has one of them, which forwards it
     (:func:`~dse.model.work.messages.copies_sent`). Where an expert is split over ``s = etp / tp`` ranks with tokens of
     their own, these gather each other's tokens and scatter the sums: ``(s - 1) tp`` further shares of every copy. Both
-    are one message among all ``e s`` ranks with equal bytes.
+    are one message among all ``e s`` ranks with equal bytes. Where all ranks get all tokens, by the exchange or because
+    each has slices of all experts, they go in rings (:func:`in_rings`).
     """
     m, experts, mixture = design.mapping, design.mapping.experts, design.workload.experts
     if experts is None or mixture is None:
         return NO_EXCHANGE
     sharers, ep = jnp.maximum(experts.etp / m.tp, 1.0), layout.experts.ep
     n_ranks, domain = ep.size * sharers, stage_domain(m, design.system.scale_up.domain)
-    group = in_a_row(n_ranks, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
+    stride = experts.etp / sharers
+    group = in_a_row(n_ranks, stride, domain, links.reach_in(design.system, m.tp))
     pairwise = jnp.minimum(mixture.top_k, ep.size)
     intra_copies, inter_copies = copies_sent(experts.all_to_all, ep, mixture, pairwise)
     reached = members_copied(experts.all_to_all, ep.size, mixture)
     copies = jnp.where(experts.all_to_all == float(AllToAll.pairwise), pairwise, reached)
     gathered = copies * (sharers - 1.0) * m.tp / jnp.maximum(n_ranks - 1.0, 1.0)
+    intra_copies, inter_copies = (
+        copies_of_experts + gathered * others
+        for copies_of_experts, others in ((intra_copies, group.local - 1.0), (inter_copies, n_ranks - group.local))
+    )
+    copies = intra_copies + inter_copies
+    is_gather = experts.all_to_all == float(AllToAll.gather)
+    crossing = jnp.where(is_gather, in_rings(copies, inter_copies, group.local * stride), inter_copies)
     both_ways = 0.5 * (dispatch_bytes(design, layout) + layout.element.activation) * design.workload.hidden / m.tp
     return Exchange(
         group._replace(share=ep.share),
-        intra_domain=both_ways * (intra_copies + gathered * (group.local - 1.0)),
-        inter_domain=both_ways * (inter_copies + gathered * (n_ranks - group.local)),
+        intra_domain=both_ways * (copies - crossing),
+        inter_domain=both_ways * crossing,
     )
 
 
@@ -178,7 +202,10 @@ def forward_of(design: Design) -> Design:
     mapping = dataclasses.replace(design.mapping, dp=ranks, **_FORWARD_PASS)
     if mapping.experts is not None:
         width = width_split(mapping.tp, mapping.experts.ep, mapping.experts.etp)
-        mapping = dataclasses.replace(mapping, experts=dataclasses.replace(mapping.experts, etp=width))
+        # Ranks that all hold slices of all experts have nobody to send rows to: they gather tokens.
+        exchange = jnp.where(mapping.experts.ep > 1.0, mapping.experts.all_to_all, float(AllToAll.gather))
+        experts = dataclasses.replace(mapping.experts, etp=width, all_to_all=exchange)
+        mapping = dataclasses.replace(mapping, experts=experts)
     # Drafts follow the mapping, not the model.
     return dataclasses.replace(design, workload=main_model(workload), mapping=mapping)
 
@@ -517,8 +544,11 @@ def slice_messages(design: Design, layout: Layout, dense_share: Scalar) -> list[
     gather = gather_of(design, layout, layout.sharers.dense)
     messages = [exchange_message("dense_gather_and_scatter", gather, layout.tokens, 2.0 * dense_count)]
     if mapping is not None:
-        has_all = (mapping.ep <= 1.0) | (mapping.all_to_all == float(AllToAll.gather))
-        own = jnp.where(has_all, 0.0, (1.0 - dense_share) * layout.experts.gathers * sliced_shared)
+        own = jnp.where(
+            mapping.all_to_all == float(AllToAll.gather),
+            0.0,
+            (1.0 - dense_share) * layout.experts.gathers * sliced_shared,
+        )
         gather = gather_of(design, layout, layout.sharers.shared)
         messages.append(exchange_message("shared_gather_and_scatter", gather, layout.tokens, 2.0 * own))
     return messages

@@ -147,8 +147,6 @@ def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scal
     pairwise = layout.norm_tokens + experts.sent_rows + 2.0 * experts.rows
     received_rows = layout.norm_tokens * members_copied(mapping.all_to_all, experts.ep.size, mixture)
     is_sent = (mapping.all_to_all == float(AllToAll.pairwise)) & (experts.ep.size * mapping.etp > design.mapping.tp)
-    if nothing(design.workload.backward):  # engines gather tokens, not rows, where all ranks hold slices of all experts
-        is_sent = is_sent & (experts.ep.size > 1.0)
     return jnp.where(is_sent, pairwise, received_rows + experts.rows)
 
 
