@@ -190,7 +190,8 @@ def _slices(path: str, whole: Pairs) -> Callable[[Lookup], Pairs | None]:
 def _shared(leaf: Lookup) -> Pairs | None:
     """Return no option: shared experts are in slices unless an exchange of experts is stated, None for others."""
     has_exchange = leaf("mapping.experts.all_to_all") == float(AllToAll.by_node)
-    is_open = leaf(_SHARED) is None or _attention_ranks(leaf) == 1.0
+    has_shared = bool(leaf("workload.experts.shared_ffn")) and _attention_ranks(leaf) > 1.0
+    is_open = leaf(_SHARED) is None or not has_shared
     return [] if is_open or _is_sliced(leaf, _SHARED) is not has_exchange else None
 
 

@@ -178,6 +178,14 @@ def test_tensor_parallel_experts_of_tensorrt_llm_are_their_width():
     assert (values["dp"], values["ep"], values["etp"]) == (8.0, 2.0, 4.0)
 
 
+@pytest.mark.parametrize("model", ["llama-3-70b", "qwen3-235b-a22b"])
+def test_models_without_shared_experts_lack_no_option_for_them(model):
+    study = STUDIES["serving"]
+    mapping = dict(tp=1, dp=8, dense_tp=8, head_tp=8) | (dict(ep=8) if "qwen" in model else {})
+    line = launch(study.complete(dse.design(model, "h200", "sglang", precision="fp8", **mapping)), "sglang", study)
+    assert ("--enable-dp-attention", "") in line.options and "mapping.slices.shared_tp" not in line.unsupported
+
+
 def test_other_engines_have_no_slices_but_those_of_experts():
     """vLLM and TensorRT-LLM split dense layers over tp alone; a line of SGLang tells what a design has otherwise."""
     study = STUDIES["serving"]
