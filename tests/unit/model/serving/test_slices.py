@@ -156,6 +156,22 @@ def test_copies_that_do_not_fit_are_told_how_they_would():
     assert not report["feasible"] and "etp=8" in [change["change"] for change in report["changes"]]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 8 --dp 8 --enable-dp-attention",
+        "vllm serve deepseek-ai/DeepSeek-R1 --data-parallel-size 8",
+        "trtllm-serve deepseek-ai/DeepSeek-R1 --tp_size 8 --enable_attention_dp true --moe_tensor_parallel_size 8",
+    ],
+)
+def test_lines_with_attention_apart_and_slices_of_experts_fit_on_eight_h200s(tmp_path, line):
+    """As they do: 671 GB of weights in fp8, of 8 x 141 GB; with scales of blocks 98 to 104 GB a device."""
+    path = tmp_path / "run.sh"
+    path.write_text(line + "\n")
+    report = dse.read(str(path), system="h200-sxm").to_dict()
+    assert report["feasible"] and 97e9 < report["metrics"]["peak_memory_weights"] < 105e9
+
+
 def test_what_ranks_have_in_common_does_not_wait_for_the_slowest():
     """Of FLOPs of prompts: routed experts, and what is in slices; of a dense model its feed-forwards."""
 
