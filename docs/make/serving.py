@@ -222,10 +222,16 @@ def _rows_apart(told: Sequence[tuple[tuple[str, str], Comparison]]) -> Iterator[
         yield [*(key or ("**all**", "")), f"{len(some)}", *map(_both, errors), bias]
 
 
-def listed_pairs(found: Sequence[engines.FittedEngine], same_release: bool) -> list[serving_pairs.Pair]:
-    """Pairs of fitted figures of mixtures that differ in the mapping alone."""
-    compared = [(c, float(e)) for one in found for c, e in zip(one.rows.compared, one.unseen, strict=True)]
-    return list(serving_pairs.pairs(compared, (*_TOKENS, *_RATES), same_release))
+def mixtures(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) -> list[tuple[Comparison, float]]:
+    """Figures of mixtures with their errors: by fits without the configuration where one saw it, else as predicted."""
+    unseen = {
+        _line_of(c): float(error) for one in found for c, error in zip(one.rows.compared, one.unseen, strict=True)
+    }
+    return [(c, unseen.get(_line_of(c), error)) for c, error in serving_pairs.predicted(compared)]
+
+
+def _line_of(c: Comparison) -> tuple[str, int, str]:
+    return c.measurement.row.file, c.measurement.row.line, c.metric
 
 
 def _apart(name: str, keys: Sequence[str], rows: Iterable[list[str]]) -> list[str]:
@@ -315,7 +321,7 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
             "lie (attention apart on every device, experts over all), and TensorRT-LLM 1.3, whose "
             "batches are beyond the captured graphs. No engine was fitted to these rows.",
             *_apart("rules", ("what", "model"), rows_of_others(compared)),
-            *serving_pairs.section(listed_pairs(found, True), listed_pairs(found, False)),
+            *serving_pairs.section(mixtures(found, compared)),
             "## Intervals",
             "80 % intervals by residuals of the engine and the kind of figure (`[residuals]` of a "
             "stack). Widths are medians.",

@@ -1,12 +1,16 @@
-"""Neighbours of a mapping: a factor of two between degrees, or another choice of one option."""
+"""Neighbours of a mapping: a factor of two between degrees, experts over all ranks, or another choice of one option."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 
 from dse.designs.leaves import all_leaves, leaf, leaves_of
 from dse.types import Design, Recompute, SequenceParallel, choice_name
+
+#: Degrees of experts: whole ones on ranks, and the width of one.
+EXPERT_PATHS = ("mapping.experts.ep", "mapping.experts.etp")
 
 
 def leaf_text(path: str, value: float) -> str:
@@ -74,6 +78,12 @@ def neighbour_moves(design: Design) -> Iterator[dict[str, float]]:
                 2.0 * leaf_values[path],
                 leaf_values[path] / 2.0 if leaf_values[path] >= 2.0 else leaf_values[path],
             )
+    if design.mapping.serving is not None and design.mapping.experts is not None and leaf_values["mapping.dp"] > 1.0:
+        # Experts that all ranks of an engine hold once, whole or in slices, where each rank has attention of its own.
+        ranks = leaf_values["mapping.tp"] * leaf_values["mapping.dp"]
+        has_copies = math.prod(leaf_values[path] for path in EXPERT_PATHS) < ranks
+        for degrees in ((ranks, 1.0), (1.0, ranks)) if has_copies else ():
+            yield {path: size for path, size in zip(EXPERT_PATHS, degrees, strict=True) if size != leaf_values[path]}
     levels = [Recompute.none, Recompute.selective, Recompute.full, Recompute.selective_op]
     yield from moves_to("recompute", *map(float, levels))
     yield from moves_to("zero_stage", 0.0, 1.0, 2.0, 3.0)

@@ -30,7 +30,7 @@ from dse.model.serving.step import engine_step
 from dse.model.serving.tails import NORMAL, tails
 from dse.model.serving.work import Rank, ranks_of_experts, width_split
 from dse.model.steps.operating import HIGHEST_CLOCK
-from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
+from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics, Slices
 
 #: Rules that a forward pass has too.
 _RULES = (Infeasible.heads_not_divisible, Infeasible.width_not_divisible, Infeasible.layers_not_divisible)
@@ -239,6 +239,18 @@ def at_its_clock(design: Design) -> Design:
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=slowed))
 
 
+def _slices_fit(design: Design) -> Any:
+    """Return true where slices divide the columns that they split, and their ranks those of a stage."""
+    w, m = design.workload, design.mapping
+    slices = m.slices or Slices()
+    shared_ffn = 0.0 if w.experts is None else w.experts.shared_ffn
+    sizes = [jnp.maximum(size, m.tp) for size in (slices.dense_tp, slices.shared_tp, slices.head_tp)]
+    fits = divides(sizes[0], w.ffn_hidden) & divides(sizes[1], shared_ffn)
+    for size in sizes:
+        fits &= divides(m.tp, size) & divides(size, m.tp * m.dp)
+    return fits
+
+
 def _reason_bits(
     design: Design, rank: Rank, kv: KvCapacity, steady_state: SteadyState, exceeds_power: Any, utilisation: Scalar
 ) -> Scalar:
@@ -265,6 +277,8 @@ def _reason_bits(
     }
     if system.accelerator.chip is not None:
         broken[Infeasible.chip_shares] = technology.exceeds_shares(system.accelerator.chip)
+    if m.slices is not None:
+        broken[Infeasible.width_not_divisible] |= ~_slices_fit(design)
     if w.recurrent is not None:
         broken[Infeasible.heads_not_divisible] |= ~divides(m.tp, w.recurrent.state_heads)
     if w.experts is not None and m.experts is not None:

@@ -21,6 +21,7 @@ from dse.measured.completion import Candidates, accelerator_slug, unknown_model_
 from dse.measured.mappings import PRECISIONS, precision_code
 from dse.measured.names import NEAREST, Lookup
 from dse.measured.table import DEVICE_COLUMNS, Case, Row, Skip
+from dse.tools.runs import has_slices
 from dse.types import (
     AllToAll,
     Design,
@@ -30,6 +31,7 @@ from dse.types import (
     Precision,
     Requests,
     Serving,
+    Slices,
     Software,
 )
 from dse.types.choices import WEIGHTS_ALONE
@@ -107,11 +109,14 @@ def complete_row(row: Row, lookup: Lookup, has_equal_row: bool | None = None) ->
         request_time=float(engine.request_time) * client_slowdown(row),
         graph_tokens=cells.number("graph_tokens") or float(engine.graph_tokens),
     )
-    software, experts = dataclasses.replace(software, engine=engine), None
+    software, experts, slices = dataclasses.replace(software, engine=engine), None, None
     if is_mixture:
         experts = _experts(cells, tp, dp, has_no_mapping)
+        slices = _slices(stack, tp * dp) if dp > 1.0 and experts.ep * experts.etp > tp else None
         software = dataclasses.replace(software, experts=lookup.expert_kernels(stack))
-    mapping = Mapping(tp=tp, pp=pp, dp=dp, precision=precision, experts=experts, serving=serving, **_UNUSED_OPTIONS)
+    mapping = Mapping(
+        tp=tp, pp=pp, dp=dp, precision=precision, experts=experts, serving=serving, slices=slices, **_UNUSED_OPTIONS
+    )
     if cells.convention("windows"):
         workload = dataclasses.replace(workload, local_layers=0.0)
     workload = dataclasses.replace(workload, requests=requests)
@@ -231,6 +236,11 @@ def _experts(cells: Cells, tp: float, dp: float, has_no_mapping: bool) -> Expert
         dispatch_precision=float(Precision[cells.convention("dispatch") or "bf16"]),
         all_to_all=float(AllToAll.gather if dp > 1.0 else AllToAll.pairwise),
     )
+
+
+def _slices(stack: str, ranks: float) -> Slices | None:
+    """Return the slices that a stack has over the ranks of attention unless told otherwise, None for whole parts."""
+    return Slices(dense_tp=ranks, shared_tp=ranks, head_tp=ranks) if has_slices(stack) else None
 
 
 def _formats(cells: Cells, is_mixture: bool) -> tuple[float, float, float]:

@@ -92,6 +92,18 @@ class Partitions(NamedTuple):
     gradients_across: Group
 
 
+class Sharers(NamedTuple):
+    """Data-parallel ranks that hold a part of the model once, each a slice, and compute it for the tokens of all."""
+
+    dense: Scalar = 1.0  # dense feed-forwards
+    shared: Scalar = 1.0  # shared experts
+    head: Scalar = 1.0
+
+
+#: Of a mapping whose tp groups hold all but the routed experts.
+NO_SHARERS = Sharers()
+
+
 class ContextLayout(NamedTuple):
     """Exchange of context parallelism, by default a ring."""
 
@@ -133,6 +145,7 @@ class Layout(NamedTuple):
     context: ContextLayout
     pipeline: PipelineLayout
     partitions: Partitions | None = None  # of ZeRO 3 over parts of the replicas
+    sharers: Sharers = NO_SHARERS
 
     @property
     def ring(self) -> Scalar:

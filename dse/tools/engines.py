@@ -110,7 +110,7 @@ def longest_request(leaf: Lookup, max_tokens: float = math.inf) -> tuple[float, 
 def engine(
     name: str,
     length_name: str,
-    code: Mapping[str, OptionRule],
+    code: Mapping[str, OptionRule | tuple[OptionRule, ...]],
     ranks: Callable[[Lookup], float],
     max_tokens: Callable[[Lookup], float] = lambda leaf: math.inf,
     notes: tuple[Callable[[Lookup], str], ...] = (),
@@ -193,9 +193,9 @@ def replica_devices(leaf: Lookup) -> float:
 
 
 def has_attention_dp(leaf: Lookup) -> bool:
-    """True where data-parallel ranks of attention share their experts, whole or in width, and are no replicas."""
-    dp, ep, etp, tp = degrees(leaf, "dp", "experts.ep", "experts.etp", "tp")
-    return dp > 1.0 and ep * etp > tp
+    """True where data-parallel ranks of attention share experts, whole or in width, or dense layers; no replicas."""
+    dp, ep, etp, tp, dense_tp = degrees(leaf, "dp", "experts.ep", "experts.etp", "tp", "slices.dense_tp")
+    return dp > 1.0 and max(ep * etp, dense_tp) > tp
 
 
 COPIES = f"{SERVING}redundant_experts"

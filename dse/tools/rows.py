@@ -66,7 +66,7 @@ def table(name: str) -> dict[str, Any]:
 
 def read_tool(
     name: str,
-    code: Mapping[str, OptionRule] = types.MappingProxyType({}),
+    code: Mapping[str, OptionRule | tuple[OptionRule, ...]] = types.MappingProxyType({}),
     inherited: Callable[[Mapping[str, Any]], Sequence[OptionRule]] | None = None,
     **fields: Any,
 ) -> Tool:
@@ -74,7 +74,7 @@ def read_tool(
 
     Args:
         name: of the tool, and of its table.
-        code: name in the table → rule in Python.
+        code: name in the table → rule in Python, or several in a row.
         inherited: gives the rules that a row has of the tool that this one is built on.
         **fields: further fields of :class:`Tool`.
     """
@@ -84,7 +84,8 @@ def read_tool(
         if "inherit" in row and inherited:
             rules += inherited(row)
         else:
-            rules.append(code[row["code"]] if "code" in row else _row_rule(**row))
+            found = code[row["code"]] if "code" in row else _row_rule(**row)
+            rules += found if isinstance(found, tuple) else (found,)
     fields_of_tool = {field.name for field in dataclasses.fields(Tool)}
     values: dict[str, Any] = {key: value for key, value in document.items() if key in fields_of_tool}
     values |= {key: tuple(value) for key, value in values.items() if isinstance(value, list)}

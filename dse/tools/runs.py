@@ -138,6 +138,19 @@ def engine_fault(stack: str, degrees: Mapping[str, float]) -> tuple[str, str, st
     )
 
 
+def has_slices(stack: str) -> bool:
+    """True where ranks of attention of a stack's engine share dense feed-forwards in slices, unless options say whole.
+
+    Args:
+        stack: name in the catalogue.
+
+    >>> has_slices("sglang-2026"), has_slices("vllm"), has_slices("tensorrt-llm")
+    (True, False, False)
+    """
+    tool = stack_tool(stack, "serving")
+    return tool is not None and any("mapping.slices.dense_tp" in rule.paths for rule in tool.rules)
+
+
 def stage_options(stack: str, values: Mapping[str, float]) -> str | None:
     """Return the options, as one text, by which a stack's trainer has pipeline stages of unequal layers.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dse.tools.engines import (
     DRAFTS,
@@ -143,11 +143,15 @@ def _read_experts(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _dispatch(leaf: Lookup) -> Pairs | None:
-    """Return the exchange of experts as an option, empty for none of its own, None for one that it lacks."""
+    """Return the exchange of experts as an option, empty for none of its own, None for one that it lacks.
+
+    Without an option ranks of attention gather the tokens of all.
+    """
     flavour = leaf("mapping.experts.all_to_all") or 0.0
     if flavour == float(AllToAll.by_node):
         return [(_DISPATCH, "deepep")]
-    return [] if flavour == float(AllToAll.pairwise) else None
+    is_gather = flavour == float(AllToAll.gather) and _attention_ranks(leaf) > 1.0
+    return [] if is_gather or flavour == float(AllToAll.pairwise) else None
 
 
 def _read_dispatch(options: Mapping[str, str]) -> dict[str, float]:
@@ -159,6 +163,75 @@ def _read_dispatch(options: Mapping[str, str]) -> dict[str, float]:
     if backend is None and _read_attention_ranks(options) > 1.0 and (_read_expert_ranks(options) or 1.0) > 1.0:
         backend = AllToAll.gather if options.get(_DISPATCH) == "none" else None
     return {} if backend is None else {"mapping.experts.all_to_all": float(backend)}
+
+
+_DENSE, _SHARED, _HEAD = (f"mapping.slices.{name}_tp" for name in ("dense", "shared", "head"))
+_DENSE_SIZE, _WHOLE_HEAD = "--moe-dense-tp-size", "--enable-dp-lm-head"
+
+
+def _is_sliced(leaf: Lookup, path: str) -> bool | None:
+    """Return whether a part is in slices over all ranks of tp, False for one whole on each rank; None for others."""
+    size, ranks = leaf(path) or 1.0, degrees(leaf, "tp")[0] * _attention_ranks(leaf)
+    return {ranks: True, 1.0: False}.get(size)
+
+
+def _slices(path: str, whole: Pairs) -> Callable[[Lookup], Pairs | None]:
+    """Return the rule that writes a part that ranks of attention have in slices unless ``whole`` is stated."""
+
+    def write(leaf: Lookup) -> Pairs | None:
+        is_sliced = _is_sliced(leaf, path)
+        if is_sliced is None:
+            return None
+        return whole if _attention_ranks(leaf) > 1.0 and not is_sliced else []
+
+    return write
+
+
+def _shared(leaf: Lookup) -> Pairs | None:
+    """Return no option: shared experts are in slices unless an exchange of experts is stated, None for others."""
+    has_exchange = leaf("mapping.experts.all_to_all") == float(AllToAll.by_node)
+    has_shared = bool(leaf("workload.experts.shared_ffn")) and _attention_ranks(leaf) > 1.0
+    is_open = leaf(_SHARED) is None or not has_shared
+    return [] if is_open or _is_sliced(leaf, _SHARED) is not has_exchange else None
+
+
+def _shared_note(leaf: Lookup) -> str:
+    """Return the note that SGLang has shared experts in slices, which a design has whole on each rank; else ""."""
+    is_whole = leaf(_SHARED) is None and bool(leaf("workload.experts.shared_ffn")) and _attention_ranks(leaf) > 1.0
+    if not is_whole or leaf("mapping.experts.all_to_all") == float(AllToAll.by_node):
+        return ""
+    return f"without {_DISPATCH} all ranks of {_TP} hold shared experts once, in slices: set shared_tp to their number"
+
+
+def _read_slices(path: str, is_whole: Callable[[Mapping[str, str]], bool]) -> Callable[..., dict[str, float]]:
+    """Return the reader of a part: of all ranks of tp under data-parallel attention, 1 for one whole on each rank."""
+
+    def read(options: Mapping[str, str]) -> dict[str, float]:
+        if _read_attention_ranks(options) <= 1.0 or not options.get(_TP):
+            return {}
+        return {path: 1.0 if is_whole(options) else _size(options, _TP)}
+
+    return read
+
+
+def _has_whole_shared(options: Mapping[str, str]) -> bool:
+    """Return true where each rank has shared experts whole: none, or those beside an exchange (``deepseek_v2.py``)."""
+    return _backend(options) is not None or number_of(options.get(N_EXPERTS, "1")) == 0.0
+
+
+_SLICES = (
+    CompositeOption(
+        (_DENSE,),
+        _slices(_DENSE, [(_DENSE_SIZE, "1")]),
+        _read_slices(_DENSE, lambda options: options.get(_DENSE_SIZE) == "1"),
+    ),
+    CompositeOption((_SHARED,), _shared, _read_slices(_SHARED, _has_whole_shared), writes_default=True),
+    CompositeOption(
+        (_HEAD,),
+        _slices(_HEAD, [(_WHOLE_HEAD, "")]),
+        _read_slices(_HEAD, lambda options: is_on(options, _WHOLE_HEAD)),
+    ),
+)
 
 
 def _rank_total_option(name: str, path: str) -> CompositeOption:
@@ -342,14 +415,6 @@ def _chain_remark(options: Mapping[str, str]) -> str:
     return f"{_ALGORITHM} states no number of drafted tokens: {drafts:g} are SGLang's default for this model"
 
 
-def _dense_remark(options: Mapping[str, str]) -> str:
-    """Return the remark that a dense model's products are split over all ranks while its attention is not; else ""."""
-    is_dense = number_of(options.get(N_EXPERTS, "1")) == 0.0
-    if not is_dense or _read_attention_ranks(options) <= 1.0:
-        return ""
-    return f"{_ATTENTION_DP} of a dense model splits its feed-forward over all ranks: read as ranks that hold all of it"
-
-
 def _graph_remark(options: Mapping[str, str]) -> str:
     """Return the remark that steps of decode alone are modelled with graphs, where a line turns these off; else ""."""
     name = "--disable-cuda-graph"
@@ -369,8 +434,10 @@ SGLANG = engine(
     "sglang",
     "--context-length",
     {
-        "ranks": CompositeOption(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
-        "experts": CompositeOption(("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts),
+        "ranks": (CompositeOption(("mapping.tp", "mapping.dp"), _ranks, _read_ranks), *_SLICES),
+        "experts": CompositeOption(
+            ("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts, writes_default=True
+        ),
         "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
         "chunk": dataclasses.replace(_rank_total_option(_CHUNK, f"{SERVING}chunk"), read=_read_chunk),
         "most_sequences": _rank_total_option("--max-running-requests", f"{ENGINE}most_sequences"),
@@ -381,6 +448,7 @@ SGLANG = engine(
         "weights": weight_format("--quantization", "w8a8_int8"),
     },
     lambda leaf: replica_devices(leaf) * _attention_ranks(leaf),
-    remarks=(_chain_remark, _dense_remark, _graph_remark, _host_remark),
+    remarks=(_chain_remark, _graph_remark, _host_remark),
+    notes=(_shared_note,),
     contradictions=(_uneven_ranks,),
 )

@@ -65,7 +65,7 @@ from dse.types.network import CollectiveKernels as CollectiveKernels, Links, Net
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
 from dse.types.reliability import Reliability
-from dse.types.serving import CacheTiers, Engine, NanoBatches, Requests, Reuse, Serving, Spill
+from dse.types.serving import CacheTiers, Engine, NanoBatches, Requests, Reuse, Serving, Slices, Spill
 from dse.types.software import (
     Capabilities,
     ContextParallel,
@@ -161,6 +161,7 @@ __all__ = [
     "Serving",
     "ServingMetrics",
     "Sharding",
+    "Slices",
     "Software",
     "Sparse",
     "Spill",

@@ -123,6 +123,21 @@ class Serving:
 
 
 @record
+class Slices:
+    """Tensor-parallel sizes of parts that data-parallel ranks of attention hold once; an optional part of a mapping.
+
+    Where attention is apart (``dp`` above 1), engines may split dense feed-forwards, shared experts and the output head
+    over ranks with tokens of their own (SGLang's ``--enable-dp-attention``): these gather each other's tokens, and
+    scatter the sums. Each size is at least ``tp``, which 1 stands for, and a part of ``tp dp``. Routed experts have
+    ``ep`` and ``etp``.
+    """
+
+    dense_tp: Scalar = count("tensor parallel size of dense feed-forwards, at least tp", default=1.0)
+    shared_tp: Scalar = count("tensor parallel size of shared experts, at least tp", default=1.0)
+    head_tp: Scalar = count("tensor parallel size of the output head, at least tp", default=1.0)
+
+
+@record
 class NanoBatches:
     """A step in parts that run in parallel on different resources; an optional part of a mapping.
 

@@ -26,7 +26,7 @@ from dse.types.fields import (
     share,
     yes_or_no,
 )
-from dse.types.serving import CacheTiers, Engine, NanoBatches, Serving, Spill
+from dse.types.serving import CacheTiers, Engine, NanoBatches, Serving, Slices, Spill
 
 #: Upper limit of every option.
 _ANY = 2.0**20
@@ -287,6 +287,7 @@ class Mapping:
     experts: ExpertMapping | None = None  # for a workload with experts
     sharding: Sharding | None = None  # None: ZeRO 3 over all replicas
     serving: Serving | None = None  # of a serving engine
+    slices: Slices | None = None  # None: a tp group holds all but the routed experts
     spill: Spill | None = None  # None: weights and cache on the devices
     cache_tiers: CacheTiers | None = None  # None: prefix caches in device memory alone
     nano: NanoBatches | None = None  # None: operators one after the other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import nothing, plus, times, value_or
 from dse.model.formats import operand_bytes
-from dse.model.layout import Layout
+from dse.model.layout import NO_SHARERS, Layout, Sharers
 from dse.model.machine.rates import host_link_rate
 from dse.model.serving.work import Stage, bytes_per_weight, cache_bytes
 from dse.model.work.parameters import head_parameters, stage_expert_parameters, stage_parameters
@@ -103,7 +104,9 @@ def extra_activation_bytes(stage: Stage, serving: Serving, engine: Engine) -> Sc
         widest_columns = jnp.maximum(
             widest_columns, rows * (w.hidden + (1.0 + w.gated) * w.experts.expert_ffn / m.experts.etp)
         )
-    token_bytes = layout.element.activation * (3.0 * w.hidden + widest_columns)
+    # Gathered tokens and their sums, where ranks share feed-forwards.
+    gathered = times(layout.sharers.dense - 1.0, 2.0 * w.hidden)
+    token_bytes = layout.element.activation * plus(3.0 * w.hidden + widest_columns, gathered)
     return token_bytes * jnp.maximum(serving.chunk - engine.runtime_tokens, 0.0)
 
 
@@ -167,6 +170,8 @@ def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
 
     Matrices are at the recipe's precision, embedding and head in 16 bits.
 
+    Parts in slices (:class:`~dse.types.Slices`) are those of one of their ranks; the embedding is not in slices.
+
     Weights, and those of experts, may have a format of their own. A single stage holds both embedding and head. Layers
     that draft tokens (multi-token prediction, EAGLE) add one layer, on the stage of the head.
 
@@ -178,14 +183,26 @@ def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
     Returns:
         Bytes of one device.
     """
-    w = design.workload
-    operand = operand_bytes(design.mapping.precision)
-    end_parameters = head_parameters(w, design.mapping.tp) * jnp.where(
-        design.mapping.pp > 1.0, 1.0, 2.0 - w.tied_embeddings
-    )
+    w, m, sharers = design.workload, design.mapping, layout.sharers
+    operand = operand_bytes(m.precision)
+    head = head_parameters(w, m.tp)
+    end_parameters = head * jnp.where(m.pp > 1.0, 1.0, 2.0 - w.tied_embeddings)
     expert_bytes = bytes_per_weight(serving, operand, True) * stage_expert_parameters(design, layout)
     other_bytes = bytes_per_weight(serving, operand, False) * jnp.maximum(
-        stage_parameters(design, layout) - end_parameters, 0.0
+        stage_parameters(with_slice_widths(design, sharers), layout) - end_parameters, 0.0
     )
+    if sharers is not NO_SHARERS:  # the embedding is whole, and a head tied to it
+        end_parameters = end_parameters - head * (1.0 - w.tied_embeddings) * (1.0 - 1.0 / sharers.head)
     drafting_share = jnp.minimum(serving.drafts, 1.0) / layout.layers
     return (1.0 + drafting_share) * (other_bytes + expert_bytes) + jnp.maximum(operand, 2.0) * end_parameters
+
+
+def with_slice_widths(design: Design, sharers: Sharers) -> Design:
+    """Return the design with the feed-forward widths whose tp shares are those of a slice, unchanged without slices."""
+    if sharers is NO_SHARERS:
+        return design
+    w, experts = design.workload, design.workload.experts
+    if experts is not None:
+        experts = dataclasses.replace(experts, shared_ffn=experts.shared_ffn / sharers.shared)
+    workload = dataclasses.replace(w, ffn_hidden=w.ffn_hidden / sharers.dense, experts=experts)
+    return dataclasses.replace(design, workload=workload)

@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import times
+from dse.model.choice import plus, times
+from dse.model.layout import NO_SHARERS
 from dse.model.serving.clock import StageAtClock, stage_at_power_limit
 from dse.model.serving.intake import PromptIntake, ends_together, idle_rows, output_tokens_per_step, prompt_intake
 from dse.model.serving.step import EngineStepTime, engine_step
-from dse.model.serving.work import Rank
+from dse.model.serving.work import Rank, sliced_shares
 from dse.model.work.batch import Batch
-from dse.model.work.parameters import forward_flops, routed_parameters
+from dse.model.work.blocks import feed_forward_of
+from dse.model.work.parameters import forward_flops, routed_parameters, slice_parameters
 from dse.types import Load, Requests, Scalar, Serving
 
 #: Iterations of the fixed point of a steady state.
@@ -330,22 +332,25 @@ def engine_steps(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIn
 
 
 def prompt_coupling(rank: Rank) -> tuple[Scalar | None, Scalar]:
-    """Return (count of ranks whose prompts delay each other, share of experts in a prompt's FLOPs).
+    """Return (count of ranks whose prompts delay each other, share in a prompt's FLOPs of what they have in common).
 
-    (None, 0.0) without experts, or where the engine's balance of prompts is unknown; a count of 1: no other rank.
+    That are routed experts, and feed-forwards in slices; (None, 0.0) without either, or where the engine's balance of
+    prompts is unknown; a count of 1: no other rank.
 
     With ``prompt_balance`` all ranks take prompts in the same steps, and none waits for those of another: TensorRT-LLM
     (``enable_balance`` of ``attention_dp_config``) and SGLang hold prompts back for it. How long is not counted here.
     Ranks whose requests are equal, and all there from the start, take prompts in the same steps in any engine.
     """
     forward, mixture = rank.stage.design.workload, rank.stage.design.workload.experts
-    balance = rank.serving.prompt_balance
-    if mixture is None or balance is None:
+    sharers, balance = rank.stage.layout.sharers, rank.serving.prompt_balance
+    if balance is None or (mixture is None and sharers is NO_SHARERS):
         return None, 0.0
     prompts = dataclasses.replace(forward, seq_len=_prompt_context(rank.requests))
-    routed = 2.0 * mixture.top_k / mixture.n_experts * routed_parameters(prompts)
+    feed_forward = feed_forward_of(prompts)
+    routed = 2.0 * feed_forward.active_share * routed_parameters(prompts)
+    sliced = slice_parameters(prompts, *sliced_shares(rank.stage.layout))
     same = jnp.logical_or(ends_together(rank.requests), balance > 0.0)
-    return jnp.where(same, 1.0, rank.experts_dp), routed / forward_flops(prompts)
+    return jnp.where(same, 1.0, rank.experts_dp), plus(routed, times(2.0, sliced)) / forward_flops(prompts)
 
 
 def _admission_interval(serving: Serving, state: _Iteration) -> Scalar:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from dse.model import links
-from dse.model.choice import nothing, plus, times
-from dse.model.groups import in_a_row, stage_domain, strides
-from dse.model.layout import Layout, lay_out, with_balanced_experts
+from dse.model.choice import nothing, plus, quotient, times
+from dse.model.groups import exchange_share, in_a_row, stage_domain, strides
+from dse.model.layout import NO_SHARERS, Layout, Sharers, lay_out, with_balanced_experts
 from dse.model.machine.rates import Rates, sixteen_bit_rate
 from dse.model.serving.hybrid import hybrid_operators
 from dse.model.serving.kernels import engine_rates
@@ -23,23 +23,27 @@ from dse.model.work.transformer import expert_layer_operators, layer_operators
 from dse.types import (
     AllToAll,
     Design,
+    Dimension,
     Engine,
     Group,
+    Mapping,
     Message,
     MessageKind,
     Operator,
     OperatorKind,
     Requests,
     Scalar,
+    Scope,
     Serving,
+    Window,
     Workload,
 )
 
 
 class Exchange(NamedTuple):
-    """All-to-all traffic of the experts of a layer."""
+    """All-to-all traffic of a layer: of its experts, or of a part in slices over several data-parallel ranks."""
 
-    group: Group  # ranks whose tokens meet in the experts
+    group: Group  # ranks whose tokens meet
     intra_domain: Scalar  # bytes per token that a rank sends within its domain, mean of both directions
     inter_domain: Scalar  # the same to other domains
 
@@ -74,13 +78,13 @@ class StepWork(NamedTuple):
     dense_layer: tuple[Operator, ...]  # layer without experts of a mixture
     head: tuple[Operator, ...]  # and what draws tokens from its logits
     messages: tuple[Message, ...]  # per layer
-    hand_over: tuple[Message, ...]  # per pass, to the next stage
+    hand_over: tuple[Message, ...]  # per pass: to the next stage, and around a head in slices
 
 
 def stage_of(design: Design) -> Stage:
     """Return the batch-independent part of a pipeline stage of the engine of ``design``, as a forward pass."""
     forward = forward_of(design)
-    layout = with_copies(lay_out(forward), design)
+    layout = with_slices(with_copies(lay_out(forward), design), forward)
     return Stage(forward, layout, engine_rates(design), exchange_of(forward, layout))
 
 
@@ -91,6 +95,57 @@ def with_copies(layout: Layout, design: Design) -> Layout:
     return layout._replace(experts=experts._replace(local=plus(experts.local, copies)))
 
 
+def sharers_of(mapping: Mapping) -> Sharers:
+    """Return the data-parallel ranks that hold a part once: ``max(size / tp, 1)``; ``NO_SHARERS`` without slices."""
+    slices, tp = mapping.slices, mapping.tp
+    if slices is None:
+        return NO_SHARERS
+    return Sharers(*(jnp.maximum(size / tp, 1.0) for size in (slices.dense_tp, slices.shared_tp, slices.head_tp)))
+
+
+def with_slices(layout: Layout, design: Design) -> Layout:
+    """Return the layout with the widths of the slices of :class:`~dse.types.Slices`, unchanged without any."""
+    sharers, experts = sharers_of(design.mapping), layout.experts
+    if sharers is NO_SHARERS:
+        return layout
+    return layout._replace(
+        ffn=layout.ffn / sharers.dense,
+        experts=experts._replace(shared=quotient(experts.shared, sharers.shared)),
+        sharers=sharers,
+    )
+
+
+def gather_of(design: Design, layout: Layout, ranks: Scalar) -> Exchange:
+    """Return the traffic of a part in slices over ``ranks`` data-parallel ranks, B per token of a rank.
+
+    They gather each other's tokens before it and scatter the sums after it, 16 bits an element: a rank sends ``ranks -
+    1`` copies of its tokens, each member of its tp group its share, mean of both directions, in rings
+    (:func:`in_rings`).
+    """
+    m, system = design.mapping, design.system
+    domain, pods = stage_domain(m, system.scale_up.domain), system.scale_out.pods
+    group = in_a_row(ranks, m.tp, domain, links.reach_in(system, m.tp))
+    if pods is not None:
+        to_other_pods = exchange_share(pods, stage_domain(m, pods.size), group, m.tp)
+        group = group._replace(share=jnp.maximum(to_other_pods, 1e-6))
+    copies, copy_bytes = ranks - 1.0, layout.element.activation * design.workload.hidden / m.tp
+    crossing = in_rings(copies, ranks - group.local, group.local)
+    return Exchange(group, copy_bytes * (copies - crossing), copy_bytes * crossing)
+
+
+def in_rings(copies: Scalar, direct: Scalar, devices: Scalar) -> Scalar:
+    """Return how many copies leave the domain where all members get all tokens: ``1 / q`` of them, at most the direct.
+
+    Each of ``q`` devices of a domain has a ring, which leaves it once (NCCL's rings over network adapters).
+
+    Args:
+        copies: to all other members.
+        direct: of them to members of other domains, 0 within one.
+        devices: of a domain.
+    """
+    return jnp.minimum(direct, copies / devices)
+
+
 def exchange_of(design: Design, layout: Layout) -> Exchange:
     """Return the all-to-all traffic of a layer's experts, B per token of a rank; ``NO_EXCHANGE`` for dense models.
 
@@ -98,24 +153,33 @@ def exchange_of(design: Design, layout: Layout) -> Exchange:
     rank; or to every rank or domain that has one of them, which forwards it
     (:func:`~dse.model.work.messages.copies_sent`). Where an expert is split over ``s = etp / tp`` ranks with tokens of
     their own, these gather each other's tokens and scatter the sums: ``(s - 1) tp`` further shares of every copy. Both
-    are one message among all ``e s`` ranks with equal bytes.
+    are one message among all ``e s`` ranks with equal bytes. Where all ranks get all tokens, by the exchange or because
+    each has slices of all experts, they go in rings (:func:`in_rings`).
     """
     m, experts, mixture = design.mapping, design.mapping.experts, design.workload.experts
     if experts is None or mixture is None:
         return NO_EXCHANGE
     sharers, ep = jnp.maximum(experts.etp / m.tp, 1.0), layout.experts.ep
     n_ranks, domain = ep.size * sharers, stage_domain(m, design.system.scale_up.domain)
-    group = in_a_row(n_ranks, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
+    stride = experts.etp / sharers
+    group = in_a_row(n_ranks, stride, domain, links.reach_in(design.system, m.tp))
     pairwise = jnp.minimum(mixture.top_k, ep.size)
     intra_copies, inter_copies = copies_sent(experts.all_to_all, ep, mixture, pairwise)
     reached = members_copied(experts.all_to_all, ep.size, mixture)
     copies = jnp.where(experts.all_to_all == float(AllToAll.pairwise), pairwise, reached)
     gathered = copies * (sharers - 1.0) * m.tp / jnp.maximum(n_ranks - 1.0, 1.0)
+    intra_copies, inter_copies = (
+        copies_of_experts + gathered * others
+        for copies_of_experts, others in ((intra_copies, group.local - 1.0), (inter_copies, n_ranks - group.local))
+    )
+    copies = intra_copies + inter_copies
+    is_gather = experts.all_to_all == float(AllToAll.gather)
+    crossing = jnp.where(is_gather, in_rings(copies, inter_copies, group.local * stride), inter_copies)
     both_ways = 0.5 * (dispatch_bytes(design, layout) + layout.element.activation) * design.workload.hidden / m.tp
     return Exchange(
         group._replace(share=ep.share),
-        intra_domain=both_ways * (intra_copies + gathered * (group.local - 1.0)),
-        inter_domain=both_ways * (inter_copies + gathered * (n_ranks - group.local)),
+        intra_domain=both_ways * (copies - crossing),
+        inter_domain=both_ways * crossing,
     )
 
 
@@ -138,7 +202,10 @@ def forward_of(design: Design) -> Design:
     mapping = dataclasses.replace(design.mapping, dp=ranks, **_FORWARD_PASS)
     if mapping.experts is not None:
         width = width_split(mapping.tp, mapping.experts.ep, mapping.experts.etp)
-        mapping = dataclasses.replace(mapping, experts=dataclasses.replace(mapping.experts, etp=width))
+        # Ranks that all hold slices of all experts have nobody to send rows to: they gather tokens.
+        exchange = jnp.where(mapping.experts.ep > 1.0, mapping.experts.all_to_all, float(AllToAll.gather))
+        experts = dataclasses.replace(mapping.experts, etp=width, all_to_all=exchange)
+        mapping = dataclasses.replace(mapping, experts=experts)
     # Drafts follow the mapping, not the model.
     return dataclasses.replace(design, workload=main_model(workload), mapping=mapping)
 
@@ -152,9 +219,14 @@ def width_split(tp: Scalar, ep: Scalar, etp: Scalar) -> Scalar:
 
 
 def ranks_of_experts(design: Design) -> Scalar:
-    """Return the count of data-parallel ranks whose tokens meet in the same experts: ``ep etp / tp``, at least 1."""
+    """Return the count of data-parallel ranks whose tokens meet in the same experts: ``ep etp / tp``, at least 1.
+
+    Of a dense model those that share its feed-forwards (:func:`sharers_of`).
+    """
     experts = design.mapping.experts
-    return 1.0 if experts is None else jnp.maximum(experts.ep * experts.etp / design.mapping.tp, 1.0)
+    if experts is None:
+        return sharers_of(design.mapping).dense
+    return jnp.maximum(experts.ep * experts.etp / design.mapping.tp, 1.0)
 
 
 def step_work(
@@ -188,7 +260,7 @@ def step_work(
         dense_layer=dense,
         head=(head_operator(forward, layout, batch), *sampling_operators(forward, batch, engine)),
         messages=layer_messages(stage, layout, ranks),
-        hand_over=hand_over_messages(forward, layout),
+        hand_over=(*hand_over_messages(forward, layout), *head_messages(forward, layout, batch)),
     )
 
 
@@ -250,9 +322,10 @@ def sampling_operators(design: Design, batch: Batch, engine: Engine | None) -> l
 
 
 def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
-    """Return the operator of the head over the rows whose next token is sampled."""
-    rows = head_rows(batch)
-    e, columns = layout.element.sixteen_bit(), jnp.maximum(layout.vocab, 1.0)
+    """Return the operator of the head over the rows whose next token is sampled, of all ranks that share it."""
+    sharers = layout.sharers.head
+    rows = times(sharers, head_rows(batch))
+    e, columns = layout.element.sixteen_bit(), jnp.maximum(quotient(layout.vocab, sharers), 1.0)
     work = matmul_work(rows, columns, design.workload.hidden, 1.0, e)
     return Operator("head", OperatorKind.matrix_16, work, None, None, 0.0, layout.has_vocabulary)
 
@@ -386,38 +459,99 @@ def index_flops(design: Design) -> Scalar:
     return times(2.0 * sparse.sparse_layers, sparse.index_heads * sparse.index_dim * time_ratio)
 
 
+def head_messages(design: Design, layout: Layout, batch: Batch) -> tuple[Message, ...]:
+    """Return the messages around a head in slices, per pass of a stage; empty without slices.
+
+    Its ranks gather each other's rows, and then the logits of all rows whole, of which each keeps its own
+    (``LogitsProcessor`` of SGLang, logits_processor.py): ``h`` and ``V`` columns in 16 bits.
+    """
+    if layout.sharers is NO_SHARERS:
+        return ()
+    m, ranks = design.mapping, layout.sharers.head
+    # A slice has V / (tp ranks) columns for the rows of all ranks, as many logits as V / tp columns for its own.
+    columns = 1.0 + layout.vocab * m.tp / design.workload.hidden
+    count = jnp.where(ranks > 1.0, (1.0 + batch.drafting) / m.pp, 0.0)
+    return (exchange_message("head_gather", gather_of(design, layout, ranks), head_rows(batch) * columns, count),)
+
+
+def exchange_message(name: str, exchange: Exchange, tokens: Scalar, count: Scalar) -> Message:
+    """Return the message of an exchange of a rank's ``tokens``, ``count`` times, 0 for none."""
+    return Message(
+        name,
+        MessageKind.all_to_all,
+        Dimension.tensor,
+        Scope.layer,
+        exchange.group,
+        tokens * exchange.intra_domain,
+        count,
+        window=Window.matrix_forward,
+        inter_domain=tokens * exchange.inter_domain,
+    )
+
+
 def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message, ...]:
-    """Return the messages of a layer's forward: sums over tp, then the all-to-all of experts, if any.
+    """Return the messages of a layer's forward: sums over tp, then the exchanges among data-parallel ranks, if any.
 
     Ranks of a tp group have the same tokens and sum the outputs of experts like a dense layer. Where tokens of other
-    ranks meet in the experts, each rank sends its share of the tokens and gathers the results.
+    ranks meet in the experts, each rank sends its share of the tokens and gathers the results. So do ranks that share a
+    dense feed-forward or a shared expert in slices; the latter has the tokens where the exchange of routed experts
+    brings all of them to all.
     """
     design, experts = stage.design, layout.experts
     # Share of layers in which tokens of several ranks meet in experts.
-    meeting_share = jnp.where(ranks > 1.0, 1.0 - dense_layers(stage) / stage.layout.layers, 0.0)
-    # The sum after attention, that of a shared expert, and half a sum for the gather after an all-to-all. A hybrid has
+    dense_share = dense_layers(stage) / stage.layout.layers
+    meeting_share = jnp.where(ranks > 1.0, 1.0 - dense_share, 0.0)
+    sliced_dense, sliced_shared = sliced_shares(layout)
+    # The sum after attention, that of a shared expert, and half a sum for the gather after an exchange. A hybrid has
     # one after each part of a block.
-    dense: Scalar = 2.0
-    sums = feed_forward_of(design.workload).usual(dense, lambda: dense + meeting_share * (experts.gathers - 0.5))
+    own_sums = times(1.0 - sliced_shared, experts.gathers)
+    sums = feed_forward_of(design.workload).usual(
+        2.0 - 0.5 * sliced_dense,
+        lambda: plus(2.0 + meeting_share * (own_sums - 0.5), times(-0.5 * sliced_dense, dense_share)),
+    )
     sums = times(0.5 * shares_of(design.workload).norms, sums)
     messages = [
         m._replace(times=sums)
         for m in tensor_messages(design, layout)
         if m.repeated and m.kind is MessageKind.all_reduce
     ]
-    if stage.exchange is NO_EXCHANGE:
-        return tuple(messages)
-    group, intra_domain, inter_domain = stage.exchange
-    exchange = messages[0]._replace(
-        name="dispatch_and_combine",
-        kind=MessageKind.all_to_all,
-        group=group,
-        size=layout.tokens * intra_domain,
-        inter_domain=layout.tokens * inter_domain,
-        times=2.0 * meeting_share,
-        sums=False,
-    )
-    return (*messages, exchange)
+    if stage.exchange is not NO_EXCHANGE:
+        messages.append(exchange_message("dispatch_and_combine", stage.exchange, layout.tokens, 2.0 * meeting_share))
+    return (*messages, *slice_messages(design, layout, dense_share))
+
+
+def sliced_shares(layout: Layout) -> tuple[Scalar, Scalar]:
+    """Return 1 where dense feed-forwards, and where shared experts, are in slices over several ranks; else 0."""
+    sharers = layout.sharers
+    if sharers is NO_SHARERS:
+        return 0.0, 0.0
+    return jnp.where(sharers.dense > 1.0, 1.0, 0.0), jnp.where(sharers.shared > 1.0, 1.0, 0.0)
+
+
+def slice_messages(design: Design, layout: Layout, dense_share: Scalar) -> list[Message]:
+    """Return the messages per layer around dense feed-forwards and shared experts in slices, empty without slices.
+
+    Args:
+        design: as one forward pass.
+        layout: of the tokens of a step.
+        dense_share: of the layers of a mixture that have a dense feed-forward.
+    """
+    if layout.sharers is NO_SHARERS:
+        return []
+    sliced_dense, sliced_shared = sliced_shares(layout)
+    w, mapping = design.workload, design.mapping.experts
+    dense_count = times(sliced_dense, feed_forward_of(w).usual(shares_of(w).feeds, lambda: dense_share))
+    gather = gather_of(design, layout, layout.sharers.dense)
+    messages = [exchange_message("dense_gather_and_scatter", gather, layout.tokens, 2.0 * dense_count)]
+    if mapping is not None:
+        own = jnp.where(
+            mapping.all_to_all == float(AllToAll.gather),
+            0.0,
+            (1.0 - dense_share) * layout.experts.gathers * sliced_shared,
+        )
+        gather = gather_of(design, layout, layout.sharers.shared)
+        messages.append(exchange_message("shared_gather_and_scatter", gather, layout.tokens, 2.0 * own))
+    return messages
 
 
 def hand_over_messages(design: Design, layout: Layout) -> tuple[Message, ...]:

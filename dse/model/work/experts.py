@@ -48,7 +48,8 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
     tokens, stored_per_element = layout.norm_tokens, design.software.activation_output_kept * e.stored_input
     router_elements, kind = tokens * mixture.n_experts, OperatorKind.matrix_16
     routes = PROBABILITY_BYTES * router_elements + ROUTE_BYTES * experts.rows
-    shared = FeedForwardShape(layout.tokens, jnp.maximum(experts.shared, 1.0), present=experts.gathers)
+    shared_tokens = times(layout.sharers.shared, layout.tokens)
+    shared = FeedForwardShape(shared_tokens, jnp.maximum(experts.shared, 1.0), present=experts.gathers)
     return [
         linear("router", tokens, mixture.n_experts, w.hidden, e.sixteen_bit(), stored, kind, levels=(block, norms)),
         elementwise("routing", router_elements, 8.0, 12.0, routes, SOFTMAX, levels=(block, block)),
@@ -160,7 +161,8 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     w, experts = design.workload, layout.experts
     gate = 1.0 + w.gated
     shared = experts.gathers * w.hidden
-    inputs = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
+    shared_in, shared_inner = (times(layout.sharers.shared, width) for width in (shared, experts.shared))
+    inputs = layout.tokens * (w.hidden + layout.context_width + shared_in + shared_inner)
     outputs = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
     inner_rows = unfused_cost(design, experts.rows)
     cast_rows = where_on(w.backward, experts.rows, unfused_cost(design, layout.tokens))

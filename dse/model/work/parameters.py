@@ -159,6 +159,18 @@ def routed_parameters(workload: Workload) -> Scalar:
     return feed_forward.layers(0.0, feed_forward.routed)
 
 
+def slice_parameters(workload: Workload, dense: Scalar, shared: Scalar) -> Scalar:
+    """Return the parameters of the dense feed-forwards and of the shared experts of the model, each times its factor.
+
+    ``(2 or 3) h f`` per layer. The literal 0 for a factor adds no equation.
+    """
+    w = workload
+    per_column = (2.0 + w.gated) * w.hidden
+    of_dense = times(dense, times(shares_of(w).feeds, per_column * w.ffn_hidden))
+    of_shared: Scalar = 0.0 if w.experts is None else times(shared, per_column * w.experts.shared_ffn)
+    return 0.0 if nothing(of_dense) and nothing(of_shared) else feed_forward_of(w).layers(of_dense, lambda: of_shared)
+
+
 # FLOPs by convention
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import nothing
+from dse.model.choice import nothing, times
 from dse.model.layout import Layout
 from dse.model.work.blocks import attention_of
 from dse.model.work.experts import expert_operators, expert_quantization
@@ -93,7 +93,8 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
         inputs_until=Recompute.norms,
         ratios=(stored_share(software, 1.0 - 0.5 * w.gated), 1.0),
     )
-    return feed_forward_operators("ffn", FeedForwardShape(layout.tokens, layout.ffn), design, layout, stored)
+    shape = FeedForwardShape(times(layout.sharers.dense, layout.tokens), layout.ffn)
+    return feed_forward_operators("ffn", shape, design, layout, stored)
 
 
 def quantization(design: Design, layout: Layout) -> Operator:
@@ -103,7 +104,8 @@ def quantization(design: Design, layout: Layout) -> Operator:
     written twice, as they are and transposed: 8-bit products take both operands along the inner dimension.
     """
     w, e = design.workload, layout.element
-    inputs = 2.0 * w.hidden + layout.context_width + layout.ffn
+    sharers = layout.sharers.dense
+    inputs = (1.0 + sharers) * w.hidden + layout.context_width + times(sharers, layout.ffn)
     projection_columns = layout.query_width + layout.keys_and_values
     outputs = 2.0 * w.hidden + projection_columns + (1.0 + w.gated) * layout.ffn
     weights = w.hidden * (projection_columns + layout.context_width + (2.0 + w.gated) * layout.ffn)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dse.doors.study_serving import tokens_text
 from dse.io import counted, duration, quantity
-from dse.types import Design, Load, Precision, Requests, Serving, choice_name
+from dse.types import Design, Load, Precision, Requests, Serving, Slices, choice_name
 from dse.views.studies.notes import (
     chip_share_excess,
     clock_note,
@@ -38,7 +38,7 @@ def _reason_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, s
         "memory": f"weights {weights:.1f} GB of {capacity:.1f} GB{far}: no room for a cache"
         " (precision, weight_bytes, expert_bytes)",
         "heads_not_divisible": f"tp={m.tp:g}, heads={w.n_heads:g}, key/value heads={w.n_kv_heads:g}",
-        "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
+        "width_not_divisible": f"tp={m.tp:g}{_slices_text(m.slices)}, feed-forward width={w.ffn_hidden:g}",
         "layers_not_divisible": f"pp={m.pp:g}, layers={w.n_layers:g}",
         "device_count_mismatch": f"tp x pp x dp = {m.tp * m.pp * m.dp:g}, n_devices={system.n_devices:g}",
         "network_too_small": network_description(system),
@@ -60,6 +60,11 @@ def _reason_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, s
             f"{routing_excess(w.experts)}"
         ),
     }
+
+
+def _slices_text(slices: Slices | None) -> str:
+    """Return text on the sizes of slices, empty for a mapping without any."""
+    return "" if slices is None else "".join(f", {name}={size:g}" for name, size in vars(slices).items())
 
 
 def _precision_text(precision: Precision) -> str:

@@ -55,6 +55,24 @@ def test_lengths_of_inferencex_are_drawn_and_its_prompts_open_in_a_burst():
 
 
 @pytest.mark.parametrize(
+    ("framework", "cells", "sizes"),
+    [
+        ("sglang 0.5.9", dict(tp=1, dp=8, ep=8), (8, 8, 8)),
+        ("sglang 0.5.9", dict(tp=1, dp=8, ep=1), (8, 8, 8)),
+        ("sglang 0.5.9", dict(tp=8, dp=1, ep=8), None),
+        ("vllm 0.18.0", dict(tp=1, dp=8, ep=8), None),
+        ("trtllm 1.2.0rc6.post2", dict(tp=1, dp=8, ep=8), None),
+    ],
+)
+def test_rows_with_attention_apart_have_the_slices_of_their_engine(framework, cells, sizes):
+    """SGLang's ranks of attention share dense layers, shared experts and head in slices; others have them whole."""
+    found = completed(**INFERENCEX | dict(model="DeepSeek-V3", framework=framework, n_gpus=8) | cells)
+    slices = found.mappings[0].slices
+    assert (None if slices is None else (slices.dense_tp, slices.shared_tp, slices.head_tp)) == sizes
+    assert found.mappings[0].experts.ep * found.mappings[0].experts.etp == 8
+
+
+@pytest.mark.parametrize(
     ("source", "framework", "stack"),
     [
         ("aiconfigurator_silicon", "vllm 0.12.0", "vllm"),

@@ -15,7 +15,7 @@ from dse.sweep.engine.numpy_backend import evaluate_few
 from dse.sweep.engine.point import equations_of, neutral_inputs
 from dse.types.machine import Emissions, HostTiers, Prices, Reliability
 from dse.types.network import Pods
-from dse.types.software import ContextParallel, NanoBatches, Sharding, Spill, Tiers
+from dse.types.software import ContextParallel, NanoBatches, Sharding, Slices, Spill, Tiers
 from dse.types.workload import Convergence
 
 X = jax.ShapeDtypeStruct((), jnp.float32)
@@ -113,6 +113,7 @@ FEATURES = {
     "system.scale_up.pods": (Pods(), 0),
     "workload.convergence": (Convergence(), 0),
     "mapping.nano": (NanoBatches(), 0),
+    "mapping.slices": (Slices(), 0),
     "mapping.spill": (Spill(), 0),
     "mapping.tiers": (Tiers(), 0),
     "mapping.context": (ContextParallel(), 2),

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import pytest
 
+import dse
 from dse.designs import short_name
-from dse.tools import TOOLS, tool_of
+from dse.doors import STUDIES
+from dse.tools import TOOLS, launch, read_arguments, settings, tool_of
 from dse.tools.checkpoints import format_leaves, model_format
 from dse.tools.reading import read
 from dse.tools.rows import defaults_of
@@ -101,7 +103,98 @@ def test_a_dense_model_has_no_ranks_of_experts():
     text = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 8 --dp 8 --enable-dp-attention"
     reading = read({"run.sh": text}, TOOLS, system="h200")
     assert not any(path.startswith("mapping.experts") for path in reading.values)
-    assert any("dense model" in note for note in reading.notes)
+    slices = {path.rpartition(".")[2]: value for path, value in reading.values.items() if "slices" in path}
+    assert slices == {"dense_tp": 8.0, "shared_tp": 1.0, "head_tp": 8.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ("--tp 8 --dp 8 --enable-dp-attention", (8, 8, 8)),
+        ("--tp 16 --dp 4 --enable-dp-attention --ep 4", (16, 16, 16)),
+        ("--tp 8 --dp 8 --enable-dp-attention --enable-dp-lm-head --moe-dense-tp-size 1", (1, 8, 1)),
+        ("--tp 8 --dp 8 --enable-dp-attention --moe-a2a-backend deepep", (8, 1, 8)),
+        ("--tp 8 --dp 8", (None, None, None)),
+        ("--tp 8 --ep 8", (None, None, None)),
+    ],
+)
+def test_slices_over_the_ranks_of_attention(options, sizes):
+    """All ranks of tp hold feed-forwards of DeepSeek-R1 once, in slices, unless told otherwise (deepseek_v2.py)."""
+    text = f"python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 {options}"
+    values = {short_name(path): value for path, value in read({"a.sh": text}, TOOLS, system="h200").values.items()}
+    assert tuple(values.get(name) for name in ("dense_tp", "shared_tp", "head_tp")) == sizes
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        (dict(dense_tp=8, shared_tp=8, head_tp=8), "--tp-size 8 --dp-size 8 --enable-dp-attention"),
+        (dict(dense_tp=1, shared_tp=8, head_tp=8), "--moe-dense-tp-size 1"),
+        (dict(dense_tp=8, shared_tp=8), "--enable-dp-lm-head"),
+        (dict(dense_tp=1, all_to_all="by-node"), "--enable-dp-lm-head"),
+        (dict(dense_tp=8, shared_tp=8, head_tp=8, all_to_all="gather"), "--ep-size 8"),
+    ],
+)
+def test_a_line_of_slices_is_read_back(sizes, options):
+    study = STUDIES["serving"]
+    mapping = dict(tp=1, dp=8, etp=8) if "all_to_all" not in sizes else dict(tp=1, dp=8, ep=8)
+    design = study.complete(dse.design("deepseek-v3", "h200", "sglang", precision="fp8", **mapping, **sizes))
+    line = launch(design, "sglang", study)
+    assert not {path for path in line.unsupported if "slices" in path or "all_to_all" in path} and not line.notes
+    text = line.text.replace("\\\n", " ")
+    assert all(option in " ".join(text.split()) for option in options.split(" --")), text
+    found = settings("sglang", line.text)
+    assert {name: found[name] for name in sizes if name.endswith("_tp")} == {
+        name: value for name, value in sizes.items() if name.endswith("_tp")
+    }
+    assert found["dp"] == 8.0 and found.get("etp", 1.0) == mapping.get("etp", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("tool", "mapping", "words"),
+    [
+        ("sglang", dict(tp=1, dp=8, ep=1, etp=8), ["--tp-size 8", "--dp-size 8", "--enable-dp-attention"]),
+        ("vllm", dict(tp=1, dp=8, ep=1, etp=8), ["--data-parallel-size 8"]),
+        ("vllm", dict(tp=2, dp=4, ep=1, etp=8), ["--tensor-parallel-size 2", "--data-parallel-size 4"]),
+        ("tensorrt-llm", dict(tp=1, dp=8, ep=1, etp=8), ["--tp_size 8", "enable_attention_dp: true"]),
+        ("tensorrt-llm", dict(tp=1, dp=8, ep=2, etp=4), ["--tp_size 8", "--ep_size 2", "enable_attention_dp: true"]),
+        ("sglang", dict(tp=1, dp=8, ep=4, etp=2), ["--tp-size 8", "--ep-size 4", "--enable-dp-attention"]),
+    ],
+)
+def test_experts_in_slices_over_ranks_of_attention_are_read_back_from_all_engines(tool, mapping, words):
+    """Of R1 on 8 devices: attention whole on each rank, an expert in ``etp`` slices, ``ep etp`` are all ranks."""
+    study = STUDIES["serving"]
+    design = study.complete(dse.design("deepseek-v3", "h200", tool, precision="fp8", **mapping))
+    line = launch(design, tool, study)
+    text = " ".join(line.text.replace("\\\n", " ").split())
+    assert all(word in text for word in words) and "expert-parallel" not in text, text
+    values = read_arguments(tool, line.text, workload="deepseek-v3")
+    found = {**values.defaults, **values.settings}
+    assert {name: found.get(name, 1.0) for name in mapping} == mapping
+
+
+def test_tensor_parallel_experts_of_tensorrt_llm_are_their_width():
+    values = settings("tensorrt-llm", "trtllm-serve m --tp_size 8 --enable_attention_dp --moe_tensor_parallel_size 4")
+    assert (values["dp"], values["ep"], values["etp"]) == (8.0, 2.0, 4.0)
+
+
+@pytest.mark.parametrize("model", ["llama-3-70b", "qwen3-235b-a22b"])
+def test_models_without_shared_experts_lack_no_option_for_them(model):
+    study = STUDIES["serving"]
+    mapping = dict(tp=1, dp=8, dense_tp=8, head_tp=8) | (dict(ep=8) if "qwen" in model else {})
+    line = launch(study.complete(dse.design(model, "h200", "sglang", precision="fp8", **mapping)), "sglang", study)
+    assert ("--enable-dp-attention", "") in line.options and "mapping.slices.shared_tp" not in line.unsupported
+
+
+def test_other_engines_have_no_slices_but_those_of_experts():
+    """vLLM and TensorRT-LLM split dense layers over tp alone; a line of SGLang tells what a design has otherwise."""
+    study = STUDIES["serving"]
+    for tool in ("vllm", "tensorrt-llm", "sglang"):
+        mapping = dict(tp=1, dp=8, etp=8, precision="fp8")
+        sliced = study.complete(dse.design("deepseek-v3", "h200", tool, **mapping, dense_tp=8))
+        assert ("mapping.slices.dense_tp" in launch(sliced, tool, study).unsupported) == (tool != "sglang")
+        plain = launch(study.complete(dse.design("deepseek-v3", "h200", tool, **mapping)), tool, study)
+        assert any("shared_tp" in note for note in plain.notes) == (tool == "sglang")
 
 
 def test_a_file_of_tensorrt_llm_counts_before_its_line():

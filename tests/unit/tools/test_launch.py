@@ -34,7 +34,7 @@ DENSE = dse.design("llama-3-70b", "eos", tp=8, pp=4, dp=16, global_batch=512, **
 EXPERTS = dse.design(
     "deepseek-v3", "h800-cluster", "deepseek-dualpipe", pp=16, dp=128, ep=64, global_batch=15360, **RECORDS
 )
-SERVED = dse.design("deepseek-v3", "h200", kind="serving", dp=8, ep=8, precision="fp8")
+SERVED = dse.design("deepseek-v3", "h200", kind="serving", dp=8, ep=8, dense_tp=1, precision="fp8")
 BASES = {"training": (DENSE, EXPERTS), "serving": (SERVED,)}
 
 #: Values that an option may have, by leaf: every way to write or to leave out an option comes up.
@@ -66,6 +66,7 @@ OF_SERVING = {
     "mapping.precision": VALUES["mapping.precision"], "mapping.serving.cache_bytes": [2.0, 1.0, 0.5],
     "mapping.serving.drafts": [0.0, 3.0], "mapping.serving.mixed": [0.0, 1.0], "mapping.tp": [1.0, 2.0],
     "mapping.experts.ep": [1.0, 8.0, 16.0], "mapping.dp": [1.0, 8.0],
+    "mapping.slices.dense_tp": [1.0, 8.0], "mapping.slices.head_tp": [1.0, 8.0, 16.0],
     "mapping.serving.redundant_experts": [0.0, 32.0], "mapping.serving.reserved_answer": [0.0, 0.3, 0.6, 1.0],
 }  # fmt: skip
 
@@ -81,7 +82,15 @@ def test_options_are_those_that_the_documentation_names(data, tool):
     assert {name for name, _ in line.options} <= set(DOCUMENTED[tool]["names"].split())
     # vLLM splits experts where nothing is said, torchtitan the state over ranks of context parallelism, DeepSpeed
     # updates an offloaded state on the host, messages of DDP and FSDP overlap
-    implied = {"mapping.experts.ep", "mapping.experts.etp", "mapping.zero_stage", "mapping.overlap_dp", *HOST_UPDATE}
+    # and SGLang has shared experts in slices
+    implied = {
+        "mapping.experts.ep",
+        "mapping.experts.etp",
+        "mapping.slices.shared_tp",
+        "mapping.zero_stage",
+        "mapping.overlap_dp",
+        *HOST_UPDATE,
+    }
     assert not {name for name in {*line.unsupported} - implied if chosen.get(name) == PLAIN_MAPPING.get(name, None)}
     assert all(value.count('"') % 2 == 0 for _, value in line.options)
 

@@ -58,5 +58,23 @@ def test_bytes_between_domains():
     assert inter == pytest.approx(COPY * (2.0 * 4 / 8 + 2.0 * 8 / 15))
 
 
+@pytest.mark.parametrize(
+    ("mapping", "devices"),
+    [
+        (dict(dp=16, ep=8, etp=2, all_to_all="gather"), 8),
+        (dict(dp=16, ep=1, etp=16), 8),
+        (dict(tp=2, dp=8, ep=1, etp=16), 8),
+        (dict(dp=4, ep=4, etp=1, all_to_all="gather"), 8),
+    ],
+)
+def test_tokens_that_go_to_all_ranks_cross_between_domains_in_a_ring_for_each_device(mapping, devices):
+    """Of sixteen devices 15 copies a device, an eighth of them out of its domain; with tp 2 7 copies of two devices."""
+    _, intra, inter = exchange(**mapping)
+    tp, dp = mapping.get("tp", 1), mapping["dp"]
+    copies = dp - 1.0
+    assert intra + inter == pytest.approx(COPY * copies)
+    assert inter == pytest.approx(COPY * copies / devices if tp * dp > devices else 0.0)
+
+
 def test_ranks_with_all_experts_exchange_nothing():
     assert exchange(tp=8, dp=1, ep=1)[1:] == (0.0, 0.0)
