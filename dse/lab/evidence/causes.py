@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from dse.lab.evidence.finding import Cause, CauseSearch
 from dse.lab.evidence.ranks import RankParts, count_tails_as_waits, measured_parts, predicted_parts, remove_waits
 from dse.lab.evidence.state import MeasuredState
-from dse.lab.evidence.traces import MESSAGE_CLASS, RankTrace
-from dse.measured.profiles.kernels import union_length
+from dse.lab.evidence.traces import RankTrace
+from dse.measured.profiles.kernels import MESSAGE_CLASS, union_length
 from dse.types import Design
 from dse.views.trace import DeviceStep, device_step, schedule_step, step_ledger
 

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.lab.evidence.traces import MESSAGE_CLASS, KernelKind, RankTrace
-from dse.measured.profiles.kernels import COPY_CLASS, KERNEL_NAMES, name_patterns
+from dse.lab.evidence.traces import KernelKind, RankTrace
+from dse.measured.profiles.kernels import CLASSES, COPY_CLASS, KERNEL_NAMES, MESSAGE_CLASS, name_patterns
+from dse.measured.profiles.messages import KINDS, Message
 from dse.types import Scope
 from dse.views.trace import FORWARD, RECOMPUTE, DeviceStep, TraceKernel
 
@@ -28,9 +29,6 @@ BY_SHAPE, BY_NAME, BY_ORDER, BY_KIND, UNMATCHED = "shape", "name", "order", "kin
 SORTS = name_patterns("sorts")
 
 _BACKWARD = re.compile(r"bwd|backward|grad|dgrad|wgrad", re.IGNORECASE)
-
-#: Collective of NCCL or PyTorch → kind of message.
-_KINDS = {name: kind for kind, names in KERNEL_NAMES["messages"].items() for name in names}
 
 #: Bytes of a message over those predicted, within which they are the same.
 _BYTES = 1.1
@@ -195,7 +193,7 @@ def _match_kind(
     return (index_by_key[key], BY_NAME) if key else (-1, UNMATCHED)
 
 
-_ATTENTION, _GEMM = 1, 2
+_ATTENTION, _GEMM = (list(CLASSES).index(name) for name in ("attention", "gemm"))
 
 
 def _product_of(dims: tuple[tuple[int, ...], ...]) -> tuple[Any, ...] | None:
@@ -215,8 +213,8 @@ def _match_message(
     kind: KernelKind, index_by_key: Mapping[tuple[Any, ...], int], classes: list[KernelClass]
 ) -> tuple[int, str]:
     """Return the class index of a collective, -1 for none, and the method of matching, "" for none."""
-    collective, n_bytes, ranks = kind.message or ("", 0, 0)
-    name = _KINDS.get(collective.lower(), "")
+    collective, n_bytes, ranks, *_ = kind.message or Message("")
+    name = KINDS.get(collective.lower(), "")
     if name == "recv":
         return index_by_key.get(("recv",), -1), BY_KIND if ("recv",) in index_by_key else UNMATCHED
     if name == "all_reduce" and 0 < n_bytes <= 64 and ("norm",) in index_by_key:

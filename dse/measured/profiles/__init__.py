@@ -72,7 +72,9 @@ def read(paths: Sequence[str | Path], overrides: Mapping[str, str] | None = None
         InputError: for a foreign or damaged file, for one without steps after the warm-up, and for an unknown column.
     """
     overrides = {_check_column(name): value for name, value in (overrides or {}).items() if value}
-    runs = attach_logs(merge_ranks(run for path in dict.fromkeys(map(Path, paths)) for run in file_runs(path)))
+    pattern = overrides.pop(STEP_MARK, "")
+    files = dict.fromkeys(map(Path, paths))
+    runs = attach_logs(merge_ranks(run for path in files for run in file_runs(path, pattern)))
     notes = list(dict.fromkeys(note for run in runs for note in _notes(run, overrides)))
     tables: dict[str, list[dict[str, str]]] = {}
     missing: dict[str, str] = {}
@@ -91,14 +93,19 @@ def read(paths: Sequence[str | Path], overrides: Mapping[str, str] | None = None
     return Rows(tables, missing, tuple(filter(None, notes)))
 
 
-def file_runs(path: Path) -> list[MeasuredRun]:
-    """Return the runs of one file, or raise InputError where it has none or no steps after the warm-up."""
+def file_runs(path: Path, step_mark: str = "") -> list[MeasuredRun]:
+    """Return the runs of one file, or raise InputError where it has none or no steps after the warm-up.
+
+    Args:
+        path: of the file.
+        step_mark: pattern of names that mark a step of a profile, in place of those of ``step_marks.toml``.
+    """
     start = next(read_blocks(path, 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(nsight.SIGNATURE):
-        runs = [nsight.read(path)]
+        runs = nsight.read(path, step_mark)
     elif start[:1] == b"{":
         reader = xla.read if xla.SIGNATURE.search(start) else kineto.read
-        runs = [reader(path)] if kineto.SIGNATURE.search(start) else serving_benchmarks.read(path)
+        runs = reader(path, step_mark) if kineto.SIGNATURE.search(start) else serving_benchmarks.read(path)
     else:
         runs = _log_runs(path)
     for run in runs:
@@ -156,8 +163,11 @@ def _command_cells(command: str) -> dict[str, str]:
     return cells | ({"n_gpus": str(sizes[0] * sizes[1])} if tool and len(sizes) == len(_RANKS) else {})
 
 
+#: What states the mark of a step in profiles: no column, as it says how a file is read.
+STEP_MARK = "step_mark"
+
 #: Columns that may be stated, of all kinds of tables.
-COLUMNS = filling.COLUMNS | {"collective", "num_gpus"}
+COLUMNS = filling.COLUMNS | {"collective", "num_gpus", STEP_MARK}
 
 
 def _check_column(name: str) -> str:

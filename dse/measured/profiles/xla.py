@@ -11,14 +11,17 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dse.measured.profiles.device_steps import Marks
 from dse.measured.profiles.kernels import (
     CLASSES,
     COPY_CLASS,
+    MESSAGE_CLASS,
     KernelTimes,
     kernel_class,
-    profiled_run,
+    profiled_runs,
 )
 from dse.measured.profiles.kineto import events, span_of
+from dse.measured.profiles.messages import Message
 from dse.measured.profiles.run import MeasuredRun
 
 SIGNATURE = re.compile(rb'^\{\s*"displayTimeUnit"\s*:\s*"ns"')
@@ -88,9 +91,14 @@ class _Lanes:
         return lane.process == self.first and is_operator_lane
 
 
-def read(path: Path) -> MeasuredRun:
-    """Read the run of a trace: its step time, and ms a step by class of operators."""
-    lanes, kernels = _Lanes(), KernelTimes(path)
+def read(path: Path, pattern: str = "") -> list[MeasuredRun]:
+    """Read the run of a trace: its step time, and ms a step by class of operators.
+
+    Args:
+        path: of the trace.
+        pattern: of names of marks of steps, in place of numbered steps.
+    """
+    lanes, kernels, marks = _Lanes(), KernelTimes(path), Marks(pattern)
     on_device, on_host = dict[int, tuple[float, float]](), dict[int, tuple[float, float]]()
     for event in events(path, {}):
         arguments = event["args"] if isinstance(event.get("args"), dict) else {}
@@ -108,9 +116,16 @@ def read(path: Path) -> MeasuredRun:
         elif _NUMBER.fullmatch(step_number):
             on_host.setdefault(int(step_number), span)
         elif lanes.is_operator(lane, arguments) and (label := _label(name, arguments)) is not None:
-            kernels.add(label, *span, (name.partition(".")[0][:40], 0, 0) if label == 0 else None)
+            message = Message(name.partition(".")[0][:40]) if label == MESSAGE_CLASS else None
+            kernels.add(name, label, *span, message)
+        elif pattern:
+            marks.add(name, *span)
+    if not pattern:
+        for numbered, is_device in ((on_device, True), (on_host, False)):
+            for number, span in numbered.items():
+                marks.add(f"step {number}", *span, is_device)
     mark = 'wrap each in jax.profiler.StepTraceAnnotation("train", step_num=i) and wait for its results in it'
-    return profiled_run("jax-profiler", {}, on_device or on_host, kernels, mark)
+    return profiled_runs("jax-profiler", {}, kernels, marks, mark)
 
 
 def _label(name: str, arguments: dict[str, Any]) -> int | None:
