@@ -178,11 +178,11 @@ def _match_kind(
     if kind.label == MESSAGE_CLASS:
         return _match_message(kind, index_by_key, classes)
     direction = "backward" if _BACKWARD.search(kind.name) else "forward"
-    product = _product_of(kind.dims) if kind.label != COPY_CLASS else None
+    product = product_of(kind.dims) if kind.label != COPY_CLASS else None
     if product and product in index_by_key:
         return index_by_key[product], BY_SHAPE
     keys: list[tuple[Any, ...]] = [("copy",)] if kind.label == COPY_CLASS else []
-    if kind.label == _ATTENTION:
+    if kind.label == ATTENTION:
         keys.append(("attention", direction))
     if kind.label not in (COPY_CLASS, _GEMM):  # products without shapes perhaps by order
         sort = next((sort for sort, pattern in SORTS.items() if pattern.search(kind.name)), "")
@@ -193,10 +193,11 @@ def _match_kind(
     return (index_by_key[key], BY_NAME) if key else (-1, UNMATCHED)
 
 
-_ATTENTION, _GEMM = (list(CLASSES).index(name) for name in ("attention", "gemm"))
+#: Indices of the classes of attention and of products.
+ATTENTION, _GEMM = (list(CLASSES).index(name) for name in ("attention", "gemm"))
 
 
-def _product_of(dims: tuple[tuple[int, ...], ...]) -> tuple[Any, ...] | None:
+def product_of(dims: tuple[tuple[int, ...], ...]) -> tuple[Any, ...] | None:
     """Return the key of the product of the first two inputs that can be multiplied, None where none can."""
     for first, second in itertools.pairwise(dims):
         if len(first) == len(second) == 2 and first[1] == second[0]:
@@ -234,6 +235,12 @@ def _is_same_size(first: float, second: float) -> bool:
     return max(first, second) <= _BYTES * max(min(first, second), 1.0)
 
 
+def shapeless_products(trace: RankTrace) -> np.ndarray:
+    """Return True for each kernel of a product whose operator has no shapes [kernels]."""
+    is_shapeless = [kind.label == _GEMM and not kind.dims for kind in trace.kinds]
+    return np.asarray(np.array(is_shapeless, bool)[trace.kind_index])
+
+
 def _match_by_order(
     trace: RankTrace,
     device_step: DeviceStep,
@@ -242,9 +249,7 @@ def _match_by_order(
     methods: np.ndarray,
 ) -> None:
     """Match products without shapes in order where as many are predicted: fill ``class_index`` and ``methods``."""
-    labels = trace.labels
-    shapeless = np.array([kind.label == _GEMM and not kind.dims for kind in trace.kinds], bool)[trace.kind_index]
-    positions = np.flatnonzero(shapeless & (class_index < 0) & (labels == _GEMM))
+    positions = np.flatnonzero(shapeless_products(trace) & (class_index < 0))
     expected_keys = [key for kernel in device_step.kernels if (key := key_of(kernel))[0] == "product"]
     expected_classes = [index_by_key[key] for key in expected_keys]
     if len(positions) and len(expected_classes) and len(positions) == len(expected_classes) * trace.n_steps:

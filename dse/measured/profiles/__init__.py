@@ -72,7 +72,7 @@ def read(paths: Sequence[str | Path], overrides: Mapping[str, str] | None = None
         InputError: for a foreign or damaged file, for one without steps after the warm-up, and for an unknown column.
     """
     overrides = {_check_column(name): value for name, value in (overrides or {}).items() if value}
-    pattern = overrides.pop(STEP_MARK, "")
+    pattern, _ = overrides.pop(STEP_MARK, ""), overrides.pop(STAGE, "")
     files = dict.fromkeys(map(Path, paths))
     runs = attach_logs(merge_ranks(run for path in files for run in file_runs(path, pattern)))
     notes = list(dict.fromkeys(note for run in runs for note in _notes(run, overrides)))
@@ -163,11 +163,11 @@ def _command_cells(command: str) -> dict[str, str]:
     return cells | ({"n_gpus": str(sizes[0] * sizes[1])} if tool and len(sizes) == len(_RANKS) else {})
 
 
-#: What states the mark of a step in profiles: no column, as it says how a file is read.
-STEP_MARK = "step_mark"
+#: What is stated of how profiles are read, and no column: the mark of a step, the stage of the pipeline of a trace.
+STEP_MARK, STAGE = "step_mark", "stage"
 
 #: Columns that may be stated, of all kinds of tables.
-COLUMNS = filling.COLUMNS | {"collective", "num_gpus", STEP_MARK}
+COLUMNS = filling.COLUMNS | {"collective", "num_gpus", STEP_MARK, STAGE}
 
 
 def _check_column(name: str) -> str:
@@ -233,6 +233,10 @@ def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
         yield f"{len(run.files)} files of one configuration count as ranks of one run: {', '.join(run.files)}{parts}"
     if run.note:
         yield f"{run.files[0]}: {run.note}"
+    if gpu := run.cells.get("gpu", ""):
+        stated = calibrated.accelerator_of(overrides.get("system", "")) if overrides.get("system") else ""
+        if stated and stated != gpu:
+            yield f"{run.files[0]} is of {gpu}, the command says {stated}, which counts"
     differ = {name: run.cells[name] for name in overrides if run.cells.get(name, overrides[name]) != overrides[name]}
     for name, file_value in differ.items():
         if not is_same_value(name, file_value, overrides[name]):
