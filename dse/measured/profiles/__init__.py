@@ -233,14 +233,34 @@ def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
         yield f"{len(run.files)} files of one configuration count as ranks of one run: {', '.join(run.files)}{parts}"
     if run.note:
         yield f"{run.files[0]}: {run.note}"
-    if gpu := run.cells.get("gpu", ""):
-        stated = calibrated.accelerator_of(overrides.get("system", "")) if overrides.get("system") else ""
-        if stated and stated != gpu:
-            yield f"{run.files[0]} is of {gpu}, the command says {stated}, which counts"
+    if system := overrides.get("system", ""):
+        yield from _machine_notes(run, calibrated.accelerator_of(system))
     differ = {name: run.cells[name] for name in overrides if run.cells.get(name, overrides[name]) != overrides[name]}
     for name, file_value in differ.items():
         if not is_same_value(name, file_value, overrides[name]):
             yield f"{name}: {run.files[0]} says {file_value}, the command {overrides[name]}, which counts"
+
+
+#: Bytes of the units of a peak of memory.
+_BYTES = {"B": 1.0, "MiB": 2.0**20, "GiB": 2.0**30}
+
+
+def _machine_notes(run: MeasuredRun, stated: str) -> Iterable[str]:
+    """Yield what contradicts the accelerator that a command states of a run: its device, vendor and memory in use."""
+    if not stated:
+        return
+    file, device = run.files[0], run.cells.get("gpu", "")
+    vendor = catalog.entry("accelerator", stated).value("vendor", "")
+    if device and device != stated:
+        yield f"{file} is of {device}, the command says {stated}, which counts"
+    elif run.vendor and vendor and run.vendor != vendor:
+        yield f"{file} ran on a device of {run.vendor}, the command says {stated} of {vendor}, which counts"
+    capacity = catalog.values("accelerator", stated).get("memory.capacity", 0.0)
+    in_use = max(
+        (f.value * _BYTES.get(f.unit, 0.0) for f in run.peaks.values() if f.metric == "peak_memory"), default=0
+    )
+    if in_use > capacity > 0.0:
+        yield f"{file}: {in_use / 2**30:.4g} GiB in use, more than the {capacity / 2**30:.4g} GiB of {stated}"
 
 
 def _open_columns_note(kind: str, runs: Sequence[MeasuredRun]) -> str:

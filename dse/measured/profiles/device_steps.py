@@ -195,10 +195,10 @@ def device_steps(kernels: KernelArrays, marks: Marks) -> DeviceSteps | None:
         kernels: of one device.
         marks: of the host and the device.
     """
-    if not len(kernels.start):
-        return None
     for index in range(len(marks.rows)):
         on_host, on_device = marks.of_row(index, False), marks.of_row(index, True)
+        if on_host and not len(kernels.start):  # a host alone
+            return _of_marks(on_host, np.arange(len(on_host)), np.zeros(0, np.int64))
         for found in (
             _by_launches(kernels, on_host),
             _by_annotations(kernels, on_device),
@@ -206,7 +206,7 @@ def device_steps(kernels: KernelArrays, marks: Marks) -> DeviceSteps | None:
         ):
             if found is not None:
                 return found
-    return None if marks.pattern else _by_period(kernels)
+    return None if marks.pattern or not len(kernels.start) else _by_period(kernels)
 
 
 def _launch_times(kernels: KernelArrays) -> np.ndarray:
@@ -265,12 +265,15 @@ def _by_times(kernels: KernelArrays, marks: Sequence[Mark]) -> DeviceSteps | Non
     found = _between(marks, kernels.start, kernels)
     if found is None:
         return None
-    owned, step = found
+    return _of_marks(marks, *found)
+
+
+def _of_marks(marks: Sequence[Mark], owned: np.ndarray, step: np.ndarray) -> DeviceSteps:
+    """Return the steps between the begins of some marks of the host, with the step of each kernel."""
     start, mark_end = (np.array([marks[i][field] for i in owned]) for field in (0, 1))
     end, is_whole = np.append(start[1:], mark_end[-1]), np.ones(len(owned), bool)
-    return DeviceSteps(
-        _names(marks, owned), start, end, mark_end - start, np.zeros(len(owned)), is_whole, step, "times"
-    )
+    nothing = np.zeros(len(owned))
+    return DeviceSteps(_names(marks, owned), start, end, mark_end - start, nothing, is_whole, step, "times")
 
 
 def _between(marks: Sequence[Mark], times: np.ndarray, kernels: KernelArrays) -> tuple[np.ndarray, np.ndarray] | None:

@@ -173,6 +173,9 @@ def profiled_runs(
         run = _run(tool, cells, steps, indices, marks, busy if is_engine and not is_whole else steps.length)
         if run is None:
             continue
+        runs.append(run)
+        if not len(labels):  # a host alone
+            continue
         timed = steps.timed(counted)
         values = {
             name: 1e-3 * float(np.median(part[timed if name in _OF_LENGTH else counted]))
@@ -187,7 +190,6 @@ def profiled_runs(
             run.note += f"; no next step says when this one ends: {what}"
         run.note += f"; kernels of one of {n_devices} devices" if n_devices > 1 else ""
         run.note += messages.text(message_indices, arrays, steps, indices, cells.get("gpu", ""))
-        runs.append(run)
     if not runs:
         phases = ", ".join(sorted({kind.phase for kind in groups}))
         raise InputError(

@@ -78,14 +78,25 @@ class Readings:
     def __init__(self, pattern: str = "") -> None:
         self.marks = Marks(pattern)
         self.has_backward = False
+        self.vendor = ""  #: of the device, by the calls of the host
+        self.memory_bytes = 0  #: peak of memory that tensors take on the device
         self._seen: set[str] = set()
 
     def launch_of(self, event: Mapping[str, Any], start_us: float) -> tuple[int, float] | None:
         """Return (correlation, time in µs) of a call of the host, None for other events."""
         if event.get("cat") not in _LAUNCHES:
             return None
+        if not self.vendor:
+            name = str(event.get("name"))
+            self.vendor = next((vendor for prefix, vendor in _VENDORS.items() if name.startswith(prefix)), "")
         args = event.get("args")
         return (positive_int(args.get("correlation")), start_us) if isinstance(args, dict) else None
+
+    def add_memory(self, event: Mapping[str, Any]) -> None:
+        """Keep the memory that tensors take on the device at an event of the profiler's memory, if that is the peak."""
+        args = event.get("args")
+        if event.get("name") == _MEMORY and isinstance(args, dict) and args.get("Device Type") == _GPU:
+            self.memory_bytes = max(self.memory_bytes, positive_int(args.get("Total Allocated")))
 
     def add(self, event: Mapping[str, Any], span: tuple[float, float]) -> None:
         """Keep an event that is neither a kernel nor a launch if it marks a step; remember names of a backward pass."""
@@ -99,6 +110,10 @@ class Readings:
             if len(self._seen) < _NAMES:
                 self._seen.add(name)
 
+
+#: Prefix of calls of the host → vendor of the device; events of memory, and their number of a GPU's type.
+_VENDORS = {"hip": "AMD", "cuda": "NVIDIA", "cu": "NVIDIA"}
+_MEMORY, _GPU = "[memory]", 1
 
 #: Names of operators that are remembered.
 _NAMES = 100_000
@@ -114,6 +129,7 @@ def read(path: Path, pattern: str = "") -> list[MeasuredRun]:
     head, kernels, readings = dict[str, Any](), KernelTimes(path), Readings(pattern)
     for event in events(path, head):
         if (span := span_of(event)) is None:
+            readings.add_memory(event)
             continue
         if (label := kernel_label(event)) is not None:
             args, name = event.get("args"), str(event.get("name"))[:1000]
@@ -137,9 +153,13 @@ def read(path: Path, pattern: str = "") -> list[MeasuredRun]:
     cells = trace_cells(head) if dse_run is None else dse_run.cells
     mark = "call profiler.step() after each step of training"
     runs = profiled_runs(dse_run.tool if dse_run else "pytorch-profiler", cells, kernels, readings.marks, mark)
-    if not readings.has_backward and not kernels.has_name(TRAINING):
-        for run in runs:
-            run.note += FORWARD_ONLY if run.kind == "steps" else ""
+    is_forward_only = len(kernels.start) and not readings.has_backward and not kernels.has_name(TRAINING)
+    for run in runs:
+        run.vendor = readings.vendor
+        if run.kind == "steps":
+            run.note += FORWARD_ONLY if is_forward_only else ""
+            if readings.memory_bytes:
+                run.peak(Figure("peak_memory", float(readings.memory_bytes), "B"))
     return runs
 
 

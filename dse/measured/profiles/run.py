@@ -53,6 +53,7 @@ class MeasuredRun:
     note: str = ""
     warm_up: int = WARM_UP
     shares: dict[str, str] = dataclasses.field(default_factory=dict)  #: column → ms a step, of parts of a step
+    vendor: str = ""  #: of the device, where the file tells it apart from its name
 
     def figures(self) -> list[Figure]:
         """Return the median of each figure over the steps after the warm-up, and peaks."""

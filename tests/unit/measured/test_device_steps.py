@@ -469,3 +469,32 @@ def test_what_files_that_people_have_say_besides():
     )
     with pytest.raises(InputError, match="globalPid"):
         profiles.read([EXAMPLES / "nsys_no_globalpid.sqlite"])
+
+
+@pytest.mark.parametrize(
+    ("change", "system", "told"),
+    [
+        (
+            {"deviceProperties": [{"name": "AMD Instinct MI300X"}]},
+            "h100",
+            "is of mi300x, the command says h100-sxm-80gb",
+        ),
+        ({"call": "hipLaunchKernel"}, "h100", "ran on a device of AMD, the command says h100-sxm-80gb of NVIDIA"),
+        ({"memory": 100 << 30}, "h100", "100 GiB in use, more than the 79.1 GiB of h100-sxm-80gb"),
+        ({"memory": 60 << 30, "deviceProperties": [{"name": "NVIDIA H100 80GB HBM3"}]}, "h100", ""),
+    ],
+)
+def test_the_stated_machine_is_held_against_the_file(put, change, system, told):  # noqa: F811
+    document = json.loads(trace()) | {key: value for key, value in change.items() if key == "deviceProperties"}
+    for event in document["traceEvents"]:
+        if event["cat"] == "cuda_runtime":
+            event["name"] = change.get("call", event["name"])
+    if taken := change.get("memory"):
+        args = {"Total Allocated": taken, "Total Reserved": taken, "Device Type": 1, "Device Id": 0}
+        event = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": 1e6, "args": args}
+        document["traceEvents"].append(event)
+    notes = " ".join(profiles.read([put(document, "trace.json")], {"system": system}).notes)
+    assert told in notes and (told or "which counts" not in notes)
+    found = profiles.read([put(document, "trace.json")])
+    measured = figures(found.tables["steps"])
+    assert measured.get("peak_memory", (0.0, "B")) == (float(change.get("memory", 0)), "B")
