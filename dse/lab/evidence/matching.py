@@ -18,7 +18,7 @@ import numpy as np
 
 from dse.lab.evidence.traces import KernelKind, RankTrace
 from dse.measured.profiles.kernels import CLASSES, COPY_CLASS, KERNEL_NAMES, MESSAGE_CLASS, name_patterns
-from dse.measured.profiles.messages import KINDS, Message
+from dse.measured.profiles.messages import KINDS, TracedMessage
 from dse.types import Scope
 from dse.views.trace import FORWARD, RECOMPUTE, DeviceStep, TraceKernel
 
@@ -214,7 +214,7 @@ def _match_message(
     kind: KernelKind, index_by_key: Mapping[tuple[Any, ...], int], classes: list[KernelClass]
 ) -> tuple[int, str]:
     """Return the class index of a collective, -1 for none, and the method of matching, "" for none."""
-    collective, n_bytes, ranks, *_ = kind.message or Message("")
+    collective, n_bytes, ranks, *_ = kind.message or TracedMessage("")
     name = KINDS.get(collective.lower(), "")
     if name == "recv":
         return index_by_key.get(("recv",), -1), BY_KIND if ("recv",) in index_by_key else UNMATCHED

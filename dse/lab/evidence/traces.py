@@ -12,7 +12,7 @@ from dse.errors import InputError
 from dse.measured.profiles import kineto
 from dse.measured.profiles.device_steps import KernelArrays, device_steps
 from dse.measured.profiles.kernels import MESSAGE_CLASS, union_length
-from dse.measured.profiles.messages import Message, message_of, positive_int
+from dse.measured.profiles.messages import TracedMessage, message_of, positive_int
 from dse.measured.profiles.run import ALLOWED, read_blocks
 
 #: Kernels of one trace that are matched one by one.
@@ -28,7 +28,7 @@ class KernelKind(NamedTuple):
     name: str
     label: int  #: index of its class in ``CLASSES``, by its name
     dims: Shapes = ()
-    message: Message | None = None
+    message: TracedMessage | None = None
     group: str = ""  #: ranks of a message, as the profiler writes them
 
 

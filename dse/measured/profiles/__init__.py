@@ -35,6 +35,7 @@ from dse.measured.profiles.run import (
     design_cells,
     merge_ranks,
     number_text,
+    public_text,
     read_blocks,
     read_lines,
 )
@@ -210,17 +211,23 @@ def _missing_model(run: MeasuredRun) -> dict[str, str]:
 
 
 def _rows(run: MeasuredRun, run_index: int) -> list[dict[str, str]]:
-    """Return a run as rows, column → text: one per figure, one in all of collectives."""
-    common_cells = {"source": f"profile {run.tool}", "url_or_repo_path": " ".join(run.files)[:1000]}
+    """Return a run as rows, column → text: one per figure, one in all of collectives; nothing in them is private."""
+    common_cells = {"source": f"profile {run.tool}", "url_or_repo_path": source_text(run.files)}
+    run_cells = {name: public_text(value) for name, value in run.cells.items()}
     if run.kind == "collectives":
-        return [common_cells | run.cells]
+        return [common_cells | run_cells]
     common_cells |= {"config_id": str(run_index + 1)}
-    remark_cells = ({"note": run.note} if run.kind == "serving" else {}) | run.shares
+    remark_cells = ({"note": public_text(run.note)} if run.kind == "serving" else {}) | run.shares
     figures = (
         {"metric": run_figure.metric, "value": number_text(run_figure.value), "unit": run_figure.unit}
         for run_figure in run.figures()
     )
-    return [common_cells | run.cells | figure | remark_cells for figure in figures]
+    return [common_cells | run_cells | figure | remark_cells for figure in figures]
+
+
+def source_text(files: Sequence[str | Path]) -> str:
+    """Return the files of a run as their rows name them: those of other folders by their names alone."""
+    return " ".join(public_text(str(file)) for file in files)[:1000]
 
 
 def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:

@@ -14,7 +14,7 @@ from dse.errors import InputError
 from dse.io import toml
 from dse.measured.profiles import messages
 from dse.measured.profiles.device_steps import DeviceSteps, KernelArrays, Marks, StepKind, device_steps
-from dse.measured.profiles.messages import Message
+from dse.measured.profiles.messages import TracedMessage
 from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, number_text
 
 #: Kernels of one profile, 31 bytes each; launches of the host; names that are told apart.
@@ -64,7 +64,7 @@ class KernelTimes:
         self._name, self._device, self._correlation = array("i"), array("h"), array("q")
         self._launch_correlation, self._launch_time = array("q"), array("d")
         self._names: dict[str, int] = {}
-        self._messages: dict[Message, array[int]] = {}
+        self._messages: dict[TracedMessage, array[int]] = {}
 
     def add(
         self,
@@ -72,7 +72,7 @@ class KernelTimes:
         label: int,
         start_us: float,
         duration_us: float,
-        message: Message | None = None,
+        message: TracedMessage | None = None,
         correlation: int = 0,
         device: int = 0,
     ) -> None:
@@ -102,7 +102,7 @@ class KernelTimes:
         """Return whether the name of some kernel has a pattern."""
         return any(pattern.search(name) for name in self._names)
 
-    def of_main_device(self) -> tuple[KernelArrays, np.ndarray, dict[Message, np.ndarray], int]:
+    def of_main_device(self) -> tuple[KernelArrays, np.ndarray, dict[TracedMessage, np.ndarray], int]:
         """Return the kernels of the device with most of them, their class indices, indices of messages, and devices."""
         device = np.array(self._device, np.int16)
         counts = np.bincount(device) if len(device) else np.zeros(1, np.int64)

@@ -30,7 +30,7 @@ _LISTED = 6
 _SKEW = 1.3
 
 
-class Message(NamedTuple):
+class TracedMessage(NamedTuple):
     """What kernels of one collective have in common."""
 
     name: str
@@ -53,7 +53,7 @@ class Message(NamedTuple):
         return {"all_reduce": 2.0 * part, "all_gather": part, "reduce_scatter": part, "all_to_all": part}.get(kind, 1.0)
 
 
-def message_of(name: str, args: Any) -> Message:
+def message_of(name: str, args: Any) -> TracedMessage:
     """Return the message of a kernel by NCCL's metadata, else by its name.
 
     Args:
@@ -69,7 +69,7 @@ def message_of(name: str, args: Any) -> Message:
     ranks = [int(rank) for rank in _RANK.findall(str(metadata.get("Process Group Ranks", ""))[:2000])]
     n_ranks = positive_int(metadata.get("Group size"))
     first, last = (min(ranks), max(ranks)) if ranks else (0, max(n_ranks - 1, 0))
-    return Message(kind.strip("_")[:40], n_bytes, n_ranks, first, last)
+    return TracedMessage(kind.strip("_")[:40], n_bytes, n_ranks, first, last)
 
 
 def positive_int(value: Any) -> int:
@@ -78,7 +78,11 @@ def positive_int(value: Any) -> int:
 
 
 def text(
-    indices: Mapping[Message, np.ndarray], kernels: KernelArrays, steps: DeviceSteps, of_steps: list[int], device: str
+    indices: Mapping[TracedMessage, np.ndarray],
+    kernels: KernelArrays,
+    steps: DeviceSteps,
+    of_steps: list[int],
+    device: str,
 ) -> str:
     """Return as text the collectives that take longest: number and ms a step, bus bandwidth and its share of the link.
 
@@ -113,7 +117,7 @@ def text(
     return "".join(line for _, line in sorted(lines, key=lambda item: -item[0])[:_LISTED])
 
 
-def _rates_text(message: Message, us: np.ndarray, device: str) -> str:
+def _rates_text(message: TracedMessage, us: np.ndarray, device: str) -> str:
     """Return the bus bandwidth of the mean and the shortest kernel of a message as text, "" where not known."""
     bus_bytes, mean, least = message.bus_factor * message.n_bytes, float(us.mean()), float(us.min())
     if not bus_bytes or least <= 0.0:

@@ -21,7 +21,7 @@ from dse.measured.profiles.kernels import (
     profiled_runs,
 )
 from dse.measured.profiles.kineto import events, span_of
-from dse.measured.profiles.messages import Message
+from dse.measured.profiles.messages import TracedMessage
 from dse.measured.profiles.run import MeasuredRun
 
 SIGNATURE = re.compile(rb'^\{\s*"displayTimeUnit"\s*:\s*"ns"')
@@ -116,7 +116,7 @@ def read(path: Path, pattern: str = "") -> list[MeasuredRun]:
         elif _NUMBER.fullmatch(step_number):
             on_host.setdefault(int(step_number), span)
         elif lanes.is_operator(lane, arguments) and (label := _label(name, arguments)) is not None:
-            message = Message(name.partition(".")[0][:40]) if label == MESSAGE_CLASS else None
+            message = TracedMessage(name.partition(".")[0][:40]) if label == MESSAGE_CLASS else None
             kernels.add(name, label, *span, message)
         elif pattern:
             marks.add(name, *span)

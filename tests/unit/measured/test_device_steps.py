@@ -361,10 +361,10 @@ def test_kernels_of_public_engines_have_classes(label, name):
 
 def test_bus_bandwidth_by_hand():
     """An all-reduce of 8 ranks moves 2 · 7/8 of its bytes, an all-gather 7/8: nccl-tests, doc/PERFORMANCE.md."""
-    assert messages.Message("allreduce", 1000, 8).bus_factor == pytest.approx(1.75)
-    assert messages.Message("allgather_base", 1000, 8).bus_factor == pytest.approx(0.875)
-    assert messages.Message("broadcast", 1000, 8).bus_factor == 1.0
-    assert messages.Message("allreduce", 1000).bus_factor == 0.0
+    assert messages.TracedMessage("allreduce", 1000, 8).bus_factor == pytest.approx(1.75)
+    assert messages.TracedMessage("allgather_base", 1000, 8).bus_factor == pytest.approx(0.875)
+    assert messages.TracedMessage("broadcast", 1000, 8).bus_factor == 1.0
+    assert messages.TracedMessage("allreduce", 1000).bus_factor == 0.0
 
 
 def test_a_collective_stands_beside_its_bandwidth_and_link(put):  # noqa: F811
