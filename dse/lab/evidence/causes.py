@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from dse.errors import InputError
 from dse.lab.evidence.finding import Cause, CauseSearch
-from dse.lab.evidence.matching import ATTENTION, BY_ORDER, BY_SHAPE
+from dse.lab.evidence.matching import ATTENTION
 from dse.lab.evidence.ranks import RankParts, count_tails_as_waits, measured_parts, predicted_parts, remove_waits
 from dse.lab.evidence.splitting import split_products
 from dse.lab.evidence.state import MeasuredState
@@ -23,8 +23,8 @@ __all__ = ["Cause", "GapExplanation", "as_dict", "explain", "step_parts"]
 
 
 #: Share of the time of kernels below which what is matched tells no cause: another model or mapping ran; and that of
-#: those matched by more than a name, which kernels of any model have.
-MIN_MATCHED_SHARE, MIN_CERTAIN_SHARE = 0.5, 0.1
+#: products, which alone tell a model: names of other kernels are those of any.
+MIN_MATCHED_SHARE, MIN_PRODUCT_SHARE = 0.5, 0.5
 
 
 class GapExplanation(NamedTuple):
@@ -51,13 +51,15 @@ class GapExplanation(NamedTuple):
         """Why the trace is none of the stated step, "" where it is."""
         if any(rank.trace.is_forward_only for rank in self.ranks):
             return "the trace is of a forward pass alone, without a backward pass or an optimiser"
-        shares = self.shares
-        if sum(shares.values()) < MIN_MATCHED_SHARE:
+        if sum(self.shares.values()) < MIN_MATCHED_SHARE:
             return (
                 "most of the time is of kernels that the stated model and mapping do not have; check -w, -s and --set"
             )
-        if shares.get(BY_SHAPE, 0.0) + shares.get(BY_ORDER, 0.0) < MIN_CERTAIN_SHARE:
-            return "kernels match by their names alone, which other models have too; profile with record_shapes=True"
+        if min(rank.matched.product_share for rank in self.ranks) < MIN_PRODUCT_SHARE:
+            return (
+                "most products are not those of the stated model, and names of other kernels are those of any model; "
+                "check -w and --set, and profile with record_shapes=True"
+            )
         rest = sum(abs(cause.seconds) for cause in self.causes if cause.kind == "rest")
         if rest > self.measured:
             return "what no part explains is longer than the step; check -w, -s and --set"

@@ -81,6 +81,13 @@ class MatchedTrace:
         totals = np.bincount(self.class_index[is_matched], kernel_values[is_matched], len(self.classes))
         return np.asarray(totals / self.trace.n_steps)
 
+    @property
+    def product_share(self) -> float:
+        """Share of the time of products that is matched, by their shapes or their order; 0 without products."""
+        seconds, is_product = self.trace.seconds, self.trace.labels == _GEMM
+        matched = float(seconds[is_product & (self.class_index >= 0)].sum())
+        return matched / max(float(seconds[is_product].sum()), 1e-30)
+
     @functools.cached_property
     def launches(self) -> np.ndarray:
         """Number of kernels a step of each class [classes]."""
