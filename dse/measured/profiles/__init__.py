@@ -25,6 +25,7 @@ from dse.measured.profiles import (
     serving_benchmarks,
     telemetry,
     xla,
+    xplane,
 )
 from dse.measured.profiles.attached import attach_logs
 from dse.measured.profiles.logs import LOG_FORMATS
@@ -101,8 +102,11 @@ def file_runs(path: Path, step_mark: str = "") -> list[MeasuredRun]:
         path: of the file.
         step_mark: pattern of names that mark a step of a profile, in place of those of ``step_marks.toml``.
     """
-    start = next(read_blocks(path, 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
-    if start.startswith(nsight.SIGNATURE):
+    block = next(read_blocks(path, 1 << 40, 1 << 16), b"")
+    start = block.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if xplane.SIGNATURE.match(block):
+        runs = xla.read_planes(path, step_mark)
+    elif start.startswith(nsight.SIGNATURE):
         runs = nsight.read(path, step_mark)
     elif start[:1] == b"{":
         reader = xla.read if xla.SIGNATURE.search(start) else kineto.read

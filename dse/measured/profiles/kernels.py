@@ -191,7 +191,7 @@ def profiled_runs(
         run.note += f"; kernels of one of {n_devices} devices" if n_devices > 1 else ""
         run.note += messages.text(message_indices, arrays, steps, indices, cells.get("gpu", ""))
     if not runs:
-        phases = ", ".join(sorted({kind.phase for kind in groups}))
+        phases = ", ".join(sorted({kind.phase for kind in groups} - {""})) or "no length"
         raise InputError(
             str(kernels.path), f"steps of {phases} alone", "training, prefill or decode", "profile more steps"
         )
@@ -201,13 +201,15 @@ def profiled_runs(
 def _run(
     tool: str, cells: dict[str, str], steps: DeviceSteps, indices: list[int], marks: Marks, length: np.ndarray
 ) -> MeasuredRun | None:
-    """Return the run of steps that are alike, with its times; None for a phase that no table has.
+    """Return the run of steps that are alike, with its times; None for a phase that no table has, or no time.
 
     ``length``: µs of each step [steps].
     """
     kinds = [marks.kind_of(steps.names[index]) for index in indices]
     phase, requests = kinds[0].phase, kinds[0].requests
-    chosen = set(steps.timed(steps.counted(indices)).tolist())
+    chosen = {index for index in steps.timed(steps.counted(indices)).tolist() if length[index] > 0.0}
+    if not chosen:
+        return None
     if not phase:
         run = MeasuredRun(tool, "steps", dict(cells))
         metric = "iteration_time"

@@ -1,4 +1,4 @@
-"""Traces of JAX's profiler: ``*.trace.json.gz`` and ``perfetto_trace.json.gz`` of ``jax.profiler.trace``.
+"""Traces of JAX's profiler: ``*.trace.json.gz``, ``perfetto_trace.json.gz`` and ``*.xplane.pb``.
 
 A step is one of the device's own lane ``Steps`` (TPUs), else a ``jax.profiler.StepTraceAnnotation`` of the host, which
 has to wait for its results. Operators are those of the first device; on a host without one, of the first of XLA's.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dse.measured.profiles import xplane
 from dse.measured.profiles.device_steps import Marks
 from dse.measured.profiles.kernels import (
     CLASSES,
@@ -98,9 +100,19 @@ def read(path: Path, pattern: str = "") -> list[MeasuredRun]:
         path: of the trace.
         pattern: of names of marks of steps, in place of numbered steps.
     """
+    return _runs(path, events(path, {}), pattern)
+
+
+def read_planes(path: Path, pattern: str = "") -> list[MeasuredRun]:
+    """Read the run of a profile of planes (``*.xplane.pb``), as :func:`read` does that of a trace."""
+    return _runs(path, xplane.events(path), pattern)
+
+
+def _runs(path: Path, trace_events: Iterable[dict[str, Any]], pattern: str) -> list[MeasuredRun]:
+    """Return the runs of the events of a trace, in which names of lanes stand before their events."""
     lanes, kernels, marks = _Lanes(), KernelTimes(path), Marks(pattern)
     on_device, on_host = dict[int, tuple[float, float]](), dict[int, tuple[float, float]]()
-    for event in events(path, {}):
+    for event in trace_events:
         arguments = event["args"] if isinstance(event.get("args"), dict) else {}
         if event.get("ph") == "M":
             lanes.add_name(event, arguments)

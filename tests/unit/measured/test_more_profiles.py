@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import dse
 from dse import validate
@@ -181,6 +185,39 @@ def test_jax_on_devices_counts_the_first(put, device):  # noqa: F811
     assert figures([row]) == {"iteration_time": (10.0, "ms")}
     parts = {"gemm": 6.0, "nccl": 2.0, "exposed_nccl": 1.0, "elementwise": 1.0, "compute": 7.0, "gap": 2.0}
     assert {name: float(row[f"{name}_ms"]) for name in parts} == pytest.approx(parts)
+
+
+@pytest.mark.parametrize("device", ["TPU", "GPU"])
+def test_planes_of_the_profiler_are_read_as_its_trace(put, tmp_path, device):  # noqa: F811
+    text, path = files.jax_device(device), tmp_path / "host.xplane.pb"
+    path.write_bytes(files.xplane(text))
+    ((expected,), (found,)) = (profiles.read([one]).tables["steps"] for one in (put(text, "jax.json"), path))
+    assert found | {"url_or_repo_path": ""} == expected | {"url_or_repo_path": ""}
+
+
+@pytest.mark.slow
+def test_planes_and_trace_of_one_run_of_jax_agree(tmp_path):
+    """A real run; its planes name files of the machine, so that none is kept."""
+    paths = tmp_path / "jax.trace.json.gz", tmp_path / "jax.xplane.pb"
+    subprocess.run([sys.executable, "-m", "tests.unit.measured.jax_trace", *map(str, paths)], check=True)
+    ((expected,), (found,)) = (profiles.read([one]).tables["steps"] for one in paths)
+    assert {name for name in expected if name.endswith("_ms")} == {name for name in found if name.endswith("_ms")}
+    for name in expected:
+        if name.endswith("_ms") or name == "value":
+            assert float(found[name]) == pytest.approx(float(expected[name]), rel=1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_damaged_planes_are_read_or_refused(tmp_path_factory, data):
+    content = bytearray(files.xplane(files.jax_device()))
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(content)))
+        content[start : start + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
+    path = tmp_path_factory.mktemp("planes") / "host.xplane.pb"
+    path.write_bytes(content)
+    with contextlib.suppress(InputError):
+        profiles.read([path])
 
 
 def test_rccl_tests_are_read_as_nccl_tests(put):  # noqa: F811
