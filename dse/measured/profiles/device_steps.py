@@ -201,7 +201,7 @@ def device_steps(kernels: KernelArrays, marks: Marks) -> DeviceSteps | None:
             return _of_marks(on_host, np.arange(len(on_host)), np.zeros(0, np.int64))
         for found in (
             _by_launches(kernels, on_host),
-            _by_annotations(kernels, on_device),
+            _by_annotations(kernels, on_device, marks.rows[index].is_end),
             _by_times(kernels, on_host),
         ):
             if found is not None:
@@ -247,22 +247,27 @@ def _by_launches(kernels: KernelArrays, marks: Sequence[Mark]) -> DeviceSteps | 
     return DeviceSteps(_names(marks, owned), first, end, host, first - starts[owned], is_whole, step, "launches")
 
 
-def _by_annotations(kernels: KernelArrays, marks: Sequence[Mark]) -> DeviceSteps | None:
-    """Return the steps of kernels whose middle lies under or after a mark of the device, None where there are none."""
-    found = _between(marks, 0.5 * (kernels.start + kernels.end), kernels)
+def _by_annotations(kernels: KernelArrays, marks: Sequence[Mark], is_closed: bool) -> DeviceSteps | None:
+    """Return the steps of kernels whose middle lies after the begin of a mark of the device, None where there are none.
+
+    The profiler ends an annotation of the device where an inner one begins, so that nothing tells when the last step
+    ends, unless its marks are ``is_closed`` by those of the ends of steps.
+    """
+    limit = marks[-1].end if is_closed and marks else np.inf
+    found = _between(marks, 0.5 * (kernels.start + kernels.end), limit)
     if found is None:
         return None
     owned, step = found
     first, last = _extents(kernels, step, len(owned))
-    end = np.append(first[1:], max(marks[owned[-1]].end, last[-1]))
-    is_whole = np.arange(len(owned)) < len(owned) - 1
+    end = np.append(first[1:], limit if is_closed else max(marks[owned[-1]].end, last[-1]))
+    is_whole = is_closed | (np.arange(len(owned)) < len(owned) - 1)
     nothing = np.zeros(len(owned))
     return DeviceSteps(_names(marks, owned), first, end, nothing, nothing, is_whole, step, "annotations")
 
 
 def _by_times(kernels: KernelArrays, marks: Sequence[Mark]) -> DeviceSteps | None:
     """Return the steps of kernels that began between the begins of marks of the host, None where none did."""
-    found = _between(marks, kernels.start, kernels)
+    found = _between(marks, kernels.start, marks[-1].end if marks else 0.0)
     if found is None:
         return None
     return _of_marks(marks, *found)
@@ -276,12 +281,13 @@ def _of_marks(marks: Sequence[Mark], owned: np.ndarray, step: np.ndarray) -> Dev
     return DeviceSteps(_names(marks, owned), start, end, mark_end - start, nothing, is_whole, step, "times")
 
 
-def _between(marks: Sequence[Mark], times: np.ndarray, kernels: KernelArrays) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return indices of the marks with kernels, and that of the step of each kernel by a time; None without any."""
-    starts = np.array([mark.start for mark in marks])
-    index = np.searchsorted(starts, times + _US, "right") - 1
-    if len(marks):
-        index[kernels.start >= marks[-1].end] = -1
+def _between(marks: Sequence[Mark], times: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return indices of the marks with kernels, and that of the step of each kernel by a time before a limit, µs.
+
+    None without any.
+    """
+    index = np.searchsorted(np.array([mark.start for mark in marks]), times + _US, "right") - 1
+    index[times >= limit] = -1
     owned = np.unique(index[index >= 0])
     return (owned, np.where(index >= 0, np.searchsorted(owned, index), -1)) if len(owned) else None
 

@@ -178,7 +178,7 @@ def profiled_runs(
             continue
         timed = steps.timed(counted)
         values = {
-            name: 1e-3 * float(np.median(part[timed if name in _OF_LENGTH else counted]))
+            name: 1e-3 * float(np.median(part[timed if name in _OF_LENGTH or steps.how == "annotations" else counted]))
             for name, part in parts.items()
         }
         run.shares = {

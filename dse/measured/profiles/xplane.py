@@ -119,7 +119,7 @@ class _Plane:
                     attributes |= self._attribute(value)
                 elif isinstance(value, bytes):
                     names[field] = value
-            name = names.get(_KIND_DISPLAY_NAME) or names.get(_KIND_NAME) or b""
+            name = names.get(_KIND_DISPLAY_NAME) or names.get(_KIND_NAME, b"").removeprefix(b"%").partition(b" = ")[0]
             self._known[number] = _text(name), attributes
         return self._known[number]
 
