@@ -1,7 +1,8 @@
 """Traces of JAX's profiler: ``*.trace.json.gz``, ``perfetto_trace.json.gz`` and ``*.xplane.pb``.
 
 A step is one of the device's own lane ``Steps`` (TPUs), else a ``jax.profiler.StepTraceAnnotation`` of the host, which
-has to wait for its results. Operators are those of the first device; on a host without one, of the first of XLA's.
+has to wait for its results where kernels have no correlation with their launches. Operators are those of the first
+device; on a host without one, of the first of XLA's.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ def _runs(path: Path, trace_events: Iterable[dict[str, Any]], pattern: str) -> l
             on_host.setdefault(int(step_number), span)
         elif lanes.is_operator(lane, arguments) and (label := _label(name, arguments)) is not None:
             message = TracedMessage(name.partition(".")[0][:40]) if label == MESSAGE_CLASS else None
-            kernels.add(name, label, *span, message)
+            kernels.add(name, label, *span, message, _correlation(arguments))
+        elif correlation := _correlation(arguments):
+            kernels.add_launch(correlation, span[0])
         elif pattern:
             marks.add(name, *span)
     if not pattern:
@@ -138,6 +141,12 @@ def _runs(path: Path, trace_events: Iterable[dict[str, Any]], pattern: str) -> l
                 marks.add(f"step {number}", *span, is_device)
     mark = 'wrap each in jax.profiler.StepTraceAnnotation("train", step_num=i) and wait for its results in it'
     return profiled_runs("jax-profiler", {}, kernels, marks, mark)
+
+
+def _correlation(arguments: dict[str, Any]) -> int:
+    """Return the correlation of a kernel or of the call of the host that launches it, 0 for other events."""
+    text = str(arguments.get("correlation_id", ""))
+    return int(text) if _NUMBER.fullmatch(text) else 0
 
 
 def _label(name: str, arguments: dict[str, Any]) -> int | None:

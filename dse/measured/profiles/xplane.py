@@ -20,7 +20,7 @@ SIGNATURE = re.compile(
 )
 
 #: Bytes of a file; attributes of events that are read.
-_LIMIT, _ATTRIBUTES = 2 << 30, frozenset(("step_num", "hlo_op", "hlo_category", "device_ordinal"))
+_LIMIT, _ATTRIBUTES = 2 << 30, frozenset(("step_num", "hlo_op", "hlo_category", "device_ordinal", "correlation_id"))
 
 #: Numbers of fields.
 _SPACE_PLANES = 1

@@ -187,6 +187,34 @@ def test_jax_on_devices_counts_the_first(put, device):  # noqa: F811
     assert {name: float(row[f"{name}_ms"]) for name in parts} == pytest.approx(parts)
 
 
+def test_jax_on_a_device_behind_its_host_belongs_to_the_step_that_launched_it(put):  # noqa: F811
+    """Steps that do not wait: the host takes 1 ms for each, the device 10 ms, 25 ms later."""
+    document = json.loads(files.jax_device("GPU", steps=4))
+    number = 0
+    for event in [*document["traceEvents"]]:
+        if event["ph"] != "X":
+            continue
+        step = int((event["ts"] - 1000.0) // 10_000.0)
+        if "step_num" in event["args"]:
+            event |= {"ts": 1000.0 + 1000.0 * step, "dur": 1000.0}
+        elif event["tid"] in (3, 4):
+            number += 1
+            launch = {
+                "ph": "X",
+                "pid": 701,
+                "tid": 9,
+                "name": "cuLaunchKernel",
+                "ts": 1100.0 + 1000.0 * step,
+                "dur": 2.0,
+            }
+            document["traceEvents"].append(launch | {"args": {"correlation_id": str(number)}})
+            event["ts"] += 25_000.0
+            event["args"]["correlation_id"] = str(number)
+    (row,) = profiles.read([put(document, "jax.json")]).tables["steps"]
+    assert figures([row]) == {"iteration_time": (pytest.approx(10.0), "ms")}
+    assert float(row["gemm_ms"]) == pytest.approx(6.0) and float(row["host_ms"]) == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize("device", ["TPU", "GPU"])
 def test_planes_of_the_profiler_are_read_as_its_trace(put, tmp_path, device):  # noqa: F811
     text, path = files.jax_device(device), tmp_path / "host.xplane.pb"

@@ -77,6 +77,29 @@ def test_a_step_as_predicted_is_matched_whole_and_has_no_cause(design, tmp_path)
     assert sum(one.seconds for one in found.causes) == pytest.approx(found.measured - found.predicted, abs=1e-9)
 
 
+def test_a_host_ahead_of_its_device_is_no_cause(design, tmp_path):
+    """Two steps of the host, ended before the device begins: as predicted, by the launches of the kernels."""
+    document = json.loads(written(tmp_path, design).read_text(encoding="utf-8"))
+    (mark,) = (event for event in document["traceEvents"] if event.get("name", "").startswith("ProfilerStep"))
+    kernels = [event for event in document["traceEvents"] if event.get("cat") in ("kernel", "gpu_memcpy")]
+    length, events = mark["dur"], []
+    for step in range(3):
+        events.append(mark | {"name": f"ProfilerStep#{step}", "ts": 1e6 + 1000.0 * step, "dur": 1000.0})
+        for kernel in kernels:
+            number = 10_000 * step + kernel["args"]["correlation"]
+            args = kernel["args"] | {"correlation": number}
+            events.append(kernel | {"ts": 1e5 + kernel["ts"] + length * step, "args": args})
+            launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "dur": 1.0}
+            events.append(launch | {"ts": 1e6 + 1000.0 * step + 500.0, "args": {"correlation": number}})
+    operators = [event for event in document["traceEvents"] if event.get("cat") == "cpu_op"]
+    path = tmp_path / "ahead.json"
+    path.write_text(json.dumps(document | {"traceEvents": [*operators, *events]}), encoding="utf-8")
+    trace = read_trace(path)
+    found = explain(design, [trace])
+    assert trace.step_seconds == pytest.approx(1e-6 * length, rel=1e-6)
+    assert not found.prominent_causes and not found.doubt and not found.unmatched
+
+
 def test_products_without_shapes_are_matched_in_their_order(design, tmp_path):
     path = written(tmp_path, design, change=lambda event: event if event.get("cat") != "cpu_op" else None)
     found = match(read_trace(path), device_step(design))
