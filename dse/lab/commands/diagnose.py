@@ -72,20 +72,20 @@ def diagnose(
 
     is_of_tables = tables.are_tables(files)
     _check_outputs(output, trace, [] if is_of_tables else files, force)
+    stated = run_cells.cells()
     with tables.measured_tables(files, run_cells, not is_of_tables, rows, None, force) as read:
         cases = [case for path in read.paths for case in read_cases(path, cells=read.cells)]
         diagnoses = evidence.diagnose(cases)
     skipped = [str(diagnosis) for diagnosis in diagnoses if isinstance(diagnosis, Skip)]
     predicted = [diagnosis for diagnosis in diagnoses if not isinstance(diagnosis, Skip)]
     notes = [*read.notes, *(f"not predicted: {text}" for text in skipped)]
-    steps = [
-        _Step(
-            diagnosis,
-            None if is_of_tables else _explain_step(diagnosis, files, len(predicted) == 1, notes),
-            evidence.advise(diagnosis.ran) if advice else None,
-        )
-        for diagnosis in predicted
-    ]
+    steps = []
+    for diagnosis in predicted:
+        explanation = None
+        if not is_of_tables:
+            explanation = _explain_step(diagnosis, files, len(predicted) == 1, stated, notes)
+        is_known = explanation is None or explanation.is_matched
+        steps.append(_Step(diagnosis, explanation, evidence.advise(diagnosis.ran) if advice and is_known else None))
     explained = [step for step in steps if step.explanation is not None]
     if (output or trace) and len(explained) != 1:
         raise InputError(
@@ -123,18 +123,32 @@ def _check_outputs(output: Path | None, trace: Path | None, files: Any, force: b
         check_output(trace, force, inputs)
 
 
-def _explain_step(diagnosis: Diagnosis, files: Any, is_only: bool, notes: list[str]) -> GapExplanation | None:
-    """Explain a step by its traces; None without any, and with a note where they cannot be explained."""
+def _explain_step(
+    diagnosis: Diagnosis, files: Any, is_only: bool, stated: Mapping[str, str], notes: list[str]
+) -> GapExplanation | None:
+    """Explain a step by its traces; None without any, and with a note where they cannot be explained.
+
+    ``stated``: column → text of the command, of which the stage and the mark of steps count.
+    """
     from dse.lab.evidence import explain, is_trace, read_trace
+    from dse.measured.profiles import STAGE, STEP_MARK, source_text
 
     paths = dict.fromkeys(map(Path, [files] if isinstance(files, str | Path) else files))
-    trace_files = [path for path in paths if is_only or str(path) in diagnosis.source.split()]
-    traces = [step_trace for path in trace_files if is_trace(path) and (step_trace := read_trace(path)) is not None]
+    trace_files = [path for path in paths if is_only or source_text([path]) in diagnosis.source.split()]
+    read = (read_trace(path, stated.get(STEP_MARK, "")) for path in trace_files if is_trace(path))
+    traces = [step_trace for step_trace in read if step_trace is not None]
     if not traces:
         return None
+    stage = stated.get(STAGE, "")
+    if stage and not stage.isdecimal():
+        raise InputError("--set stage", stage, "the number of a stage, from 0 on", "name a stage of the pipeline")
     try:
-        return explain(diagnosis.ran.design, traces)
+        explanation = explain(diagnosis.ran.design, traces, int(stage) if stage else None)
+        notes += explanation.remarks
+        return explanation
     except InputError as error:
+        if stage and error.where == "--set stage":
+            raise
         notes.append(f"no causes: {error.got}; {error.allowed}")
         return None
 
@@ -270,10 +284,7 @@ def _cause_sections(explanation: GapExplanation, detail: str, suffix: str, notes
             text += f", and {len(rest):,} more {seconds(sum(value for _, value in rest))}"
         sections.append(Line(f"not matched, s a step: {text}", show=detail))
     if not explanation.is_matched:
-        notes.append(
-            "no causes: most of the time is of kernels that the stated model and mapping do not have; check -w, "
-            "-s and --set"
-        )
+        notes.append(f"no causes and no changes: {explanation.doubt}")
         return sections
     rows = [
         {"cause": cause.name, "share": abs(cause.seconds) / explanation.measured} | cause._asdict()

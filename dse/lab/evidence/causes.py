@@ -8,19 +8,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from dse.errors import InputError
 from dse.lab.evidence.finding import Cause, CauseSearch
+from dse.lab.evidence.matching import ATTENTION
 from dse.lab.evidence.ranks import RankParts, count_tails_as_waits, measured_parts, predicted_parts, remove_waits
+from dse.lab.evidence.splitting import split_products
 from dse.lab.evidence.state import MeasuredState
-from dse.lab.evidence.traces import MESSAGE_CLASS, RankTrace
-from dse.measured.profiles.kernels import union_length
+from dse.lab.evidence.traces import RankTrace
+from dse.measured.profiles.kernels import MESSAGE_CLASS, union_length
 from dse.types import Design
 from dse.views.trace import DeviceStep, device_step, schedule_step, step_ledger
 
 __all__ = ["Cause", "GapExplanation", "as_dict", "explain", "step_parts"]
 
 
-#: Share of the time of kernels below which what is matched tells no cause: another model or mapping ran.
-MIN_MATCHED_SHARE = 0.5
+#: Share of the time of kernels below which what is matched tells no cause: another model or mapping ran; and that of
+#: products, which alone tell a model: names of other kernels are those of any.
+MIN_MATCHED_SHARE, MIN_PRODUCT_SHARE = 0.5, 0.5
 
 
 class GapExplanation(NamedTuple):
@@ -39,8 +43,39 @@ class GapExplanation(NamedTuple):
 
     @property
     def is_matched(self) -> bool:
-        """True where matched kernels take at least ``MIN_MATCHED_SHARE`` of the kernels' time."""
-        return sum(self.shares.values()) >= MIN_MATCHED_SHARE
+        """True where the trace is one of the stated step, so that its causes count."""
+        return not self.doubt
+
+    @property
+    def doubt(self) -> str:
+        """Why the trace is none of the stated step, "" where it is."""
+        if any(rank.trace.is_forward_only for rank in self.ranks):
+            return "the trace is of a forward pass alone, without a backward pass or an optimiser"
+        if sum(self.shares.values()) < MIN_MATCHED_SHARE:
+            return (
+                "most of the time is of kernels that the stated model and mapping do not have; check -w, -s and --set"
+            )
+        if min(rank.matched.product_share for rank in self.ranks) < MIN_PRODUCT_SHARE:
+            return (
+                "most products are not those of the stated model, and names of other kernels are those of any model; "
+                "check -w and --set, and profile with record_shapes=True"
+            )
+        rest = sum(abs(cause.seconds) for cause in self.causes if cause.kind == "rest")
+        if rest > self.measured:
+            return "what no part explains is longer than the step; check -w, -s and --set"
+        return ""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the trace shows of the stated step besides times."""
+        is_fused = any(kernel.label == "flash_attention" for step in self.expected for kernel in step.kernels)
+        labels = {kind.label for rank in self.ranks for kind in rank.trace.kinds}
+        is_unfused = ATTENTION not in labels and any(
+            "softmax" in kind.name.lower() for rank in self.ranks for kind in rank.trace.kinds
+        )
+        if is_fused and is_unfused:
+            return ("attention ran as products and a softmax: flash attention was off, the prediction has it",)
+        return ()
 
     @property
     def shares(self) -> dict[str, float]:
@@ -58,20 +93,30 @@ class GapExplanation(NamedTuple):
         return dict(sorted(seconds_by_kernel.items(), key=lambda item: -item[1]))
 
 
-def explain(design: Design, traces: Sequence[RankTrace]) -> GapExplanation:
+def explain(design: Design, traces: Sequence[RankTrace], stage: int | None = None) -> GapExplanation:
     """Explain the gap between traces of a step and the prediction of what ran by its causes.
 
     Args:
         design: what ran, with plain numbers as leaves.
         traces: of one rank or several; several ranks of a stage show which of them the others wait for.
+        stage: of the pipeline that all traces are of, where it is not that of their ranks.
 
     Returns:
         The causes, which with the rest sum to the gap.
+
+    Raises:
+        InputError: for a stage that the design does not have.
     """
     step, ledger = schedule_step(design), step_ledger(design)
     ranks_per_stage = max(round(float(design.mapping.tp * design.mapping.cp * design.mapping.dp)), 1)
-    stages = [min(trace.rank // ranks_per_stage, len(step.plan.orders) - 1) for trace in traces]
-    expected = {stage: device_step(design, stage, step, ledger) for stage in sorted(set(stages))}
+    last_stage = len(step.plan.orders) - 1
+    if stage is not None and not 0 <= stage <= last_stage:
+        raise InputError("--set stage", str(stage), f"0 to {last_stage}", "name a stage of the pipeline that ran")
+    stages = [min(trace.rank // ranks_per_stage, last_stage) if stage is None else stage for trace in traces]
+    expected = {
+        s: split_products(device_step(design, s, step, ledger), design, traces[stages.index(s)])
+        for s in sorted(set(stages))
+    }
     ranks = remove_waits(
         count_tails_as_waits(
             [measured_parts(trace_of_rank, expected[s]) for trace_of_rank, s in zip(traces, stages, strict=True)]
@@ -110,7 +155,7 @@ def _compute_seconds(rank: RankParts) -> float:
 
 
 def as_dict(explanation: GapExplanation) -> dict[str, Any]:
-    """Return the explanation as a JSON-ready dictionary; ``causes`` is empty where most kernels are not matched.
+    """Return the explanation as a JSON-ready dictionary; ``causes`` is empty where the trace is of another step.
 
     Args:
         explanation: the explained gap.
@@ -125,5 +170,6 @@ def as_dict(explanation: GapExplanation) -> dict[str, Any]:
         "matched": explanation.shares,
         "unmatched": explanation.unmatched,
         "causes": [cause._asdict() for cause in explanation.causes] if explanation.is_matched else [],
+        "doubt": explanation.doubt,
         "ranks": [rank.trace.rank for rank in explanation.ranks],
     }

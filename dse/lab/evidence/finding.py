@@ -20,7 +20,7 @@ from dse.lab.evidence.ranks import (
     steady_ratio,
 )
 from dse.lab.evidence.state import MeasuredState, SavedTime
-from dse.lab.evidence.traces import MESSAGE_CLASS
+from dse.measured.profiles.kernels import MESSAGE_CLASS
 
 #: A cause is named from this share of the step on; kernels, links and ranks also from these factors on.
 MIN_STEP_SHARE, MIN_KERNEL_FACTOR, MIN_LINK_FACTOR, MIN_RANK_FACTOR, MIN_REPEATED_SHARE = 0.015, 1.06, 1.25, 1.04, 0.03

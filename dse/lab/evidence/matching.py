@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.lab.evidence.traces import MESSAGE_CLASS, KernelKind, RankTrace
-from dse.measured.profiles.kernels import COPY_CLASS, KERNEL_NAMES, name_patterns
+from dse.lab.evidence.traces import KernelKind, RankTrace
+from dse.measured.profiles.kernels import CLASSES, COPY_CLASS, KERNEL_NAMES, MESSAGE_CLASS, name_patterns
+from dse.measured.profiles.messages import KINDS, TracedMessage
 from dse.types import Scope
 from dse.views.trace import FORWARD, RECOMPUTE, DeviceStep, TraceKernel
 
@@ -28,9 +29,6 @@ BY_SHAPE, BY_NAME, BY_ORDER, BY_KIND, UNMATCHED = "shape", "name", "order", "kin
 SORTS = name_patterns("sorts")
 
 _BACKWARD = re.compile(r"bwd|backward|grad|dgrad|wgrad", re.IGNORECASE)
-
-#: Collective of NCCL or PyTorch → kind of message.
-_KINDS = {name: kind for kind, names in KERNEL_NAMES["messages"].items() for name in names}
 
 #: Bytes of a message over those predicted, within which they are the same.
 _BYTES = 1.1
@@ -82,6 +80,13 @@ class MatchedTrace:
         is_matched = self.class_index >= 0
         totals = np.bincount(self.class_index[is_matched], kernel_values[is_matched], len(self.classes))
         return np.asarray(totals / self.trace.n_steps)
+
+    @property
+    def product_share(self) -> float:
+        """Share of the time of products that is matched, by their shapes or their order; 0 without products."""
+        seconds, is_product = self.trace.seconds, self.trace.labels == _GEMM
+        matched = float(seconds[is_product & (self.class_index >= 0)].sum())
+        return matched / max(float(seconds[is_product].sum()), 1e-30)
 
     @functools.cached_property
     def launches(self) -> np.ndarray:
@@ -180,11 +185,11 @@ def _match_kind(
     if kind.label == MESSAGE_CLASS:
         return _match_message(kind, index_by_key, classes)
     direction = "backward" if _BACKWARD.search(kind.name) else "forward"
-    product = _product_of(kind.dims) if kind.label != COPY_CLASS else None
+    product = product_of(kind.dims) if kind.label != COPY_CLASS else None
     if product and product in index_by_key:
         return index_by_key[product], BY_SHAPE
     keys: list[tuple[Any, ...]] = [("copy",)] if kind.label == COPY_CLASS else []
-    if kind.label == _ATTENTION:
+    if kind.label == ATTENTION:
         keys.append(("attention", direction))
     if kind.label not in (COPY_CLASS, _GEMM):  # products without shapes perhaps by order
         sort = next((sort for sort, pattern in SORTS.items() if pattern.search(kind.name)), "")
@@ -195,10 +200,11 @@ def _match_kind(
     return (index_by_key[key], BY_NAME) if key else (-1, UNMATCHED)
 
 
-_ATTENTION, _GEMM = 1, 2
+#: Indices of the classes of attention and of products.
+ATTENTION, _GEMM = (list(CLASSES).index(name) for name in ("attention", "gemm"))
 
 
-def _product_of(dims: tuple[tuple[int, ...], ...]) -> tuple[Any, ...] | None:
+def product_of(dims: tuple[tuple[int, ...], ...]) -> tuple[Any, ...] | None:
     """Return the key of the product of the first two inputs that can be multiplied, None where none can."""
     for first, second in itertools.pairwise(dims):
         if len(first) == len(second) == 2 and first[1] == second[0]:
@@ -215,8 +221,8 @@ def _match_message(
     kind: KernelKind, index_by_key: Mapping[tuple[Any, ...], int], classes: list[KernelClass]
 ) -> tuple[int, str]:
     """Return the class index of a collective, -1 for none, and the method of matching, "" for none."""
-    collective, n_bytes, ranks = kind.message or ("", 0, 0)
-    name = _KINDS.get(collective.lower(), "")
+    collective, n_bytes, ranks, *_ = kind.message or TracedMessage("")
+    name = KINDS.get(collective.lower(), "")
     if name == "recv":
         return index_by_key.get(("recv",), -1), BY_KIND if ("recv",) in index_by_key else UNMATCHED
     if name == "all_reduce" and 0 < n_bytes <= 64 and ("norm",) in index_by_key:
@@ -236,6 +242,12 @@ def _is_same_size(first: float, second: float) -> bool:
     return max(first, second) <= _BYTES * max(min(first, second), 1.0)
 
 
+def shapeless_products(trace: RankTrace) -> np.ndarray:
+    """Return True for each kernel of a product whose operator has no shapes [kernels]."""
+    is_shapeless = [kind.label == _GEMM and not kind.dims for kind in trace.kinds]
+    return np.asarray(np.array(is_shapeless, bool)[trace.kind_index])
+
+
 def _match_by_order(
     trace: RankTrace,
     device_step: DeviceStep,
@@ -244,9 +256,7 @@ def _match_by_order(
     methods: np.ndarray,
 ) -> None:
     """Match products without shapes in order where as many are predicted: fill ``class_index`` and ``methods``."""
-    labels = trace.labels
-    shapeless = np.array([kind.label == _GEMM and not kind.dims for kind in trace.kinds], bool)[trace.kind_index]
-    positions = np.flatnonzero(shapeless & (class_index < 0) & (labels == _GEMM))
+    positions = np.flatnonzero(shapeless_products(trace) & (class_index < 0))
     expected_keys = [key for kernel in device_step.kernels if (key := key_of(kernel))[0] == "product"]
     expected_classes = [index_by_key[key] for key in expected_keys]
     if len(positions) and len(expected_classes) and len(positions) == len(expected_classes) * trace.n_steps:

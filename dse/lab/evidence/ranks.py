@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.lab.evidence.matching import MatchedTrace, classes_of, key_of, match
-from dse.lab.evidence.traces import MESSAGE_CLASS, KernelKind, RankTrace
+from dse.lab.evidence.traces import KernelKind, RankTrace
+from dse.measured.profiles.kernels import MESSAGE_CLASS, covered_until
 from dse.views.trace import DeviceStep
 
 #: Messages of one stream that follow one another within this time are sent in a row, s.
@@ -92,21 +93,8 @@ def _pass_spans(trace: RankTrace, class_index: np.ndarray, is_optimizer: np.ndar
 
 def _uncovered(start: np.ndarray, end: np.ndarray, cover_start: np.ndarray, cover_end: np.ndarray) -> np.ndarray:
     """Return the seconds of each interval outside the union of the cover's intervals [intervals]."""
-    if not len(cover_start):
-        return np.asarray(end - start)
-    order = np.argsort(cover_start, kind="stable")
-    cover_start, cover_end = cover_start[order], np.maximum.accumulate(cover_end[order])
-    is_opening = np.concatenate([[True], cover_start[1:] > cover_end[:-1]])
-    starts, ends = cover_start[is_opening], cover_end[np.concatenate([is_opening[1:], [True]])]
-    cumulative = np.concatenate([[0.0], np.cumsum(ends - starts)])
-
-    def covered_until(time: np.ndarray) -> np.ndarray:
-        """Return the covered seconds before each time."""
-        index = np.searchsorted(starts, time, "right")
-        partial = np.where(index > 0, np.minimum(time, ends[index - 1]) - starts[index - 1], 0.0)
-        return np.asarray(cumulative[np.maximum(index - 1, 0)] + partial)
-
-    return np.maximum(end - start - (covered_until(end) - covered_until(start)), 0.0)
+    covered = covered_until(cover_start, cover_end, np.stack([start, end]))
+    return np.asarray(np.maximum(end - start - (covered[1] - covered[0]), 0.0))
 
 
 def as_trace(device_step: DeviceStep) -> RankTrace:

@@ -25,6 +25,7 @@ from dse.measured.profiles import (
     serving_benchmarks,
     telemetry,
     xla,
+    xplane,
 )
 from dse.measured.profiles.attached import attach_logs
 from dse.measured.profiles.logs import LOG_FORMATS
@@ -35,6 +36,7 @@ from dse.measured.profiles.run import (
     design_cells,
     merge_ranks,
     number_text,
+    public_text,
     read_blocks,
     read_lines,
 )
@@ -72,7 +74,9 @@ def read(paths: Sequence[str | Path], overrides: Mapping[str, str] | None = None
         InputError: for a foreign or damaged file, for one without steps after the warm-up, and for an unknown column.
     """
     overrides = {_check_column(name): value for name, value in (overrides or {}).items() if value}
-    runs = attach_logs(merge_ranks(run for path in dict.fromkeys(map(Path, paths)) for run in file_runs(path)))
+    pattern, _ = overrides.pop(STEP_MARK, ""), overrides.pop(STAGE, "")
+    files = dict.fromkeys(map(Path, paths))
+    runs = attach_logs(merge_ranks(run for path in files for run in file_runs(path, pattern)))
     notes = list(dict.fromkeys(note for run in runs for note in _notes(run, overrides)))
     tables: dict[str, list[dict[str, str]]] = {}
     missing: dict[str, str] = {}
@@ -91,14 +95,22 @@ def read(paths: Sequence[str | Path], overrides: Mapping[str, str] | None = None
     return Rows(tables, missing, tuple(filter(None, notes)))
 
 
-def file_runs(path: Path) -> list[MeasuredRun]:
-    """Return the runs of one file, or raise InputError where it has none or no steps after the warm-up."""
-    start = next(read_blocks(path, 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
-    if start.startswith(nsight.SIGNATURE):
-        runs = [nsight.read(path)]
+def file_runs(path: Path, step_mark: str = "") -> list[MeasuredRun]:
+    """Return the runs of one file, or raise InputError where it has none or no steps after the warm-up.
+
+    Args:
+        path: of the file.
+        step_mark: pattern of names that mark a step of a profile, in place of those of ``step_marks.toml``.
+    """
+    block = next(read_blocks(path, 1 << 40, 1 << 16), b"")
+    start = block.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if xplane.SIGNATURE.match(block):
+        runs = xla.read_planes(path, step_mark)
+    elif start.startswith(nsight.SIGNATURE):
+        runs = nsight.read(path, step_mark)
     elif start[:1] == b"{":
         reader = xla.read if xla.SIGNATURE.search(start) else kineto.read
-        runs = [reader(path)] if kineto.SIGNATURE.search(start) else serving_benchmarks.read(path)
+        runs = reader(path, step_mark) if kineto.SIGNATURE.search(start) else serving_benchmarks.read(path)
     else:
         runs = _log_runs(path)
     for run in runs:
@@ -156,8 +168,11 @@ def _command_cells(command: str) -> dict[str, str]:
     return cells | ({"n_gpus": str(sizes[0] * sizes[1])} if tool and len(sizes) == len(_RANKS) else {})
 
 
+#: What is stated of how profiles are read, and no column: the mark of a step, the stage of the pipeline of a trace.
+STEP_MARK, STAGE = "step_mark", "stage"
+
 #: Columns that may be stated, of all kinds of tables.
-COLUMNS = filling.COLUMNS | {"collective", "num_gpus"}
+COLUMNS = filling.COLUMNS | {"collective", "num_gpus", STEP_MARK, STAGE}
 
 
 def _check_column(name: str) -> str:
@@ -200,17 +215,23 @@ def _missing_model(run: MeasuredRun) -> dict[str, str]:
 
 
 def _rows(run: MeasuredRun, run_index: int) -> list[dict[str, str]]:
-    """Return a run as rows, column → text: one per figure, one in all of collectives."""
-    common_cells = {"source": f"profile {run.tool}", "url_or_repo_path": " ".join(run.files)[:1000]}
+    """Return a run as rows, column → text: one per figure, one in all of collectives; nothing in them is private."""
+    common_cells = {"source": f"profile {run.tool}", "url_or_repo_path": source_text(run.files)}
+    run_cells = {name: public_text(value) for name, value in run.cells.items()}
     if run.kind == "collectives":
-        return [common_cells | run.cells]
+        return [common_cells | run_cells]
     common_cells |= {"config_id": str(run_index + 1)}
-    remark_cells = ({"note": run.note} if run.kind == "serving" else {}) | run.shares
+    remark_cells = ({"note": public_text(run.note)} if run.kind == "serving" else {}) | run.shares
     figures = (
         {"metric": run_figure.metric, "value": number_text(run_figure.value), "unit": run_figure.unit}
         for run_figure in run.figures()
     )
-    return [common_cells | run.cells | figure | remark_cells for figure in figures]
+    return [common_cells | run_cells | figure | remark_cells for figure in figures]
+
+
+def source_text(files: Sequence[str | Path]) -> str:
+    """Return the files of a run as their rows name them: those of other folders by their names alone."""
+    return " ".join(public_text(str(file)) for file in files)[:1000]
 
 
 def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
@@ -223,10 +244,34 @@ def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
         yield f"{len(run.files)} files of one configuration count as ranks of one run: {', '.join(run.files)}{parts}"
     if run.note:
         yield f"{run.files[0]}: {run.note}"
+    if system := overrides.get("system", ""):
+        yield from _machine_notes(run, calibrated.accelerator_of(system))
     differ = {name: run.cells[name] for name in overrides if run.cells.get(name, overrides[name]) != overrides[name]}
     for name, file_value in differ.items():
         if not is_same_value(name, file_value, overrides[name]):
             yield f"{name}: {run.files[0]} says {file_value}, the command {overrides[name]}, which counts"
+
+
+#: Bytes of the units of a peak of memory.
+_BYTES = {"B": 1.0, "MiB": 2.0**20, "GiB": 2.0**30}
+
+
+def _machine_notes(run: MeasuredRun, stated: str) -> Iterable[str]:
+    """Yield what contradicts the accelerator that a command states of a run: its device, vendor and memory in use."""
+    if not stated:
+        return
+    file, device = run.files[0], run.cells.get("gpu", "")
+    vendor = catalog.entry("accelerator", stated).value("vendor", "")
+    if device and device != stated:
+        yield f"{file} is of {device}, the command says {stated}, which counts"
+    elif run.vendor and vendor and run.vendor != vendor:
+        yield f"{file} ran on a device of {run.vendor}, the command says {stated} of {vendor}, which counts"
+    capacity = catalog.values("accelerator", stated).get("memory.capacity", 0.0)
+    in_use = max(
+        (f.value * _BYTES.get(f.unit, 0.0) for f in run.peaks.values() if f.metric == "peak_memory"), default=0
+    )
+    if in_use > capacity > 0.0:
+        yield f"{file}: {in_use / 2**30:.4g} GiB in use, more than the {capacity / 2**30:.4g} GiB of {stated}"
 
 
 def _open_columns_note(kind: str, runs: Sequence[MeasuredRun]) -> str:

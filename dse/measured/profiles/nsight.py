@@ -1,7 +1,7 @@
 """Exports of Nsight Systems (``nsys export --type sqlite``): kernels of one process, steps by ranges of NVTX.
 
-A step is a range named ``step 3``, ``iteration3`` or ``ProfilerStep#3``. Tables are scanned, not joined: work and
-memory grow with the size of the file alone.
+What a step is ``device_steps`` says, from ranges and from the launches of kernels. Tables are scanned, not joined:
+work and memory grow with the size of the file alone.
 
 A database of a stranger may define what is computed whenever it is read: generated columns, views, virtual tables. None
 of them is read: tables alone, texts within a size. Pages of a damaged tree may be children of many others, so that a
@@ -14,81 +14,123 @@ import contextlib
 import functools
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dse.errors import InputError
 from dse.io import inputs
-from dse.measured.profiles.kernels import COPY_CLASS, KernelTimes, kernel_class, profiled_run
+from dse.measured.profiles.device_steps import Marks
+from dse.measured.profiles.kernels import COPY_CLASS, MESSAGE_CLASS, KernelTimes, kernel_class, profiled_runs
+from dse.measured.profiles.messages import message_of, positive_int
 from dse.measured.profiles.run import ALLOWED, MeasuredRun, device_cells
+from dse.measured.table import joined_remarks
 
 __all__ = ["SIGNATURE", "read"]
 
 #: Bytes of an export, and names of its kernels.
 _LIMIT, _MAX_NAMES = 256 << 30, 20_000
-_STEP = re.compile(r"(?:ProfilerStep#|(?:iteration|iter|step)[ _:#]*)([0-9]{1,12})", re.IGNORECASE)
 
 _KERNELS, _RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"
 _NAMES, _GPUS = "StringIds", "TARGET_INFO_GPU"
 _COPIES = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+_LAUNCHES = "CUPTI_ACTIVITY_KIND_RUNTIME"
 
 #: Process of a global identifier of a process or thread, in SQL.
 _PROCESS = "({} / 16777216 % 16777216)"
 
 
-#: Columns that are read.
+#: Columns that are read, and those of them that an export may lack: of one without processes all kernels count.
 _COLUMNS = {
-    _KERNELS: ("start", "end", "deviceId", "globalPid", "demangledName"), _NAMES: ("id", "value"),
+    _KERNELS: ("start", "end", "deviceId", "globalPid", "demangledName", "correlationId"), _NAMES: ("id", "value"),
     _RANGES: ("start", "end", "text", "textId", "globalTid"), _GPUS: ("id", "name"),
-    **dict.fromkeys(_COPIES, ("start", "end", "deviceId", "globalPid")),
+    **dict.fromkeys(_COPIES, ("start", "end", "deviceId", "globalPid", "correlationId")),
+    _LAUNCHES: ("start", "globalTid", "correlationId"),
 }  # fmt: skip
+_OPTIONAL = frozenset(("globalPid", "globalTid", "correlationId"))
 
 
-def read(path: Path) -> MeasuredRun:
-    """Read the run of an export: its step time, and ms a step by class of kernels."""
+def read(path: Path, pattern: str = "") -> list[MeasuredRun]:
+    """Read the runs of an export: step times, and ms a step by class of kernels.
+
+    Args:
+        path: of the export.
+        pattern: of names of ranges that mark a step, in place of the table's.
+    """
     with open_database(path, _LIMIT, ALLOWED) as database:
         tables = database.tables() & _COLUMNS.keys()
         if not {_KERNELS, _NAMES} <= tables:
             raise InputError(str(path), "a database without kernels", ALLOWED, "nsys export --type sqlite, of a GPU")
-        for table in sorted(tables):
-            database.check(table, _COLUMNS[table])
-        return _run(path, database, tables)
+        lacks = {table: database.check(table, _COLUMNS[table], _OPTIONAL) for table in sorted(tables)}
+        return _runs(path, _Export(database, tables, lacks), pattern)
 
 
-def _run(path: Path, database: Database, tables: set[str]) -> MeasuredRun:
-    """Return the run of an export's first process and device."""
-    first = f"SELECT {_PROCESS.format('globalPid')}, deviceId FROM {_KERNELS} ORDER BY 1, 2 LIMIT 1"
-    process, device = next(database.rows(first), (0, 0))
-    kernel_filter, kernels = (
-        f"deviceId = {int(device)} AND {_PROCESS.format('globalPid')} = {int(process)}",
-        KernelTimes(path),
-    )
-    names = _names(path, database, kernel_filter)
-    for start, end, number in _spans(
-        database, f"SELECT start, end, demangledName FROM {_KERNELS} WHERE {kernel_filter}"
-    ):
-        name = names.get(number, "None")
-        label = kernel_class(name)
-        kernels.add(label, start, end - start, (name.partition("(")[0][:40], 0, 0) if label == 0 else None)
-    for table in tables & set(_COPIES):
-        for start, end, _ in _spans(database, f"SELECT start, end, 0 FROM {table} WHERE {kernel_filter}"):
-            kernels.add(COPY_CLASS, start, end - start)
-    steps: dict[int, tuple[float, float]] = {}
+class _Export(NamedTuple):
+    """An open export with its tables and the optional columns that each of them lacks."""
+
+    database: Database
+    tables: set[str]
+    lacks: dict[str, frozenset[str]]
+
+    def of_process(self, table: str, column: str, process: int) -> str:
+        """Return the condition in SQL for the rows of a process, true where a table tells no processes."""
+        is_told = "globalPid" not in self.lacks[_KERNELS] and column not in self.lacks[table]
+        return "1" if not is_told else f"{_PROCESS.format(column)} = {process}"
+
+    def column(self, table: str, column: str) -> str:
+        """Return a column in SQL, 0 where the table lacks it."""
+        return "0" if column in self.lacks[table] else column
+
+
+def _runs(path: Path, export: _Export, pattern: str) -> list[MeasuredRun]:
+    """Return the runs of an export's first process and device."""
+    database, tables = export.database, export.tables
+    owner = "0" if "globalPid" in export.lacks[_KERNELS] else _PROCESS.format("globalPid")
+    first = f"SELECT {owner}, deviceId FROM {_KERNELS} ORDER BY 1, 2 LIMIT 1"
+    process, device = map(int, next(database.rows(first), (0, 0)))
+    kernels, marks = KernelTimes(path), Marks(pattern)
+
+    def kernel_filter(table: str) -> str:
+        return f"deviceId = {device} AND {export.of_process(table, 'globalPid', process)}"
+
+    names = _names(path, database, kernel_filter(_KERNELS), marks)
+    for table in (_KERNELS, *sorted(tables & set(_COPIES))):
+        name_column = "demangledName" if table == _KERNELS else "NULL"
+        query = (
+            f"SELECT start, end, {name_column}, {export.column(table, 'correlationId')} FROM {table} "
+            f"WHERE {kernel_filter(table)}"
+        )
+        for start, end, number, correlation in _spans(database, query):
+            name = "Memcpy" if table != _KERNELS else names.get(number, "None")
+            label = kernel_class(name) if table == _KERNELS else COPY_CLASS
+            message = message_of(name.partition("(")[0], None) if label == MESSAGE_CLASS else None
+            kernels.add(name, label, start, end - start, message, correlation)
+    if _LAUNCHES in tables and "correlationId" not in export.lacks[_LAUNCHES]:
+        condition = export.of_process(_LAUNCHES, "globalTid", process)
+        for start, _, _, correlation in _spans(
+            database, f"SELECT start, start, 0, correlationId FROM {_LAUNCHES} WHERE {condition}"
+        ):
+            kernels.add_launch(correlation, start)
     if _RANGES in tables:
         ranges = (
-            f"SELECT start, end, COALESCE(text, textId) FROM {_RANGES} "
-            f"WHERE end IS NOT NULL AND {_PROCESS.format('globalTid')} = {int(process)}"
+            f"SELECT start, end, COALESCE(text, textId), 0 FROM {_RANGES} "
+            f"WHERE end IS NOT NULL AND {export.of_process(_RANGES, 'globalTid', process)}"
         )
-        for start, end, name in _spans(database, ranges):
-            if (step := _STEP.fullmatch(str(names.get(name, name))[:100].strip())) and end > start:
-                steps[int(step[1])] = start, end - start
-    mark = 'push a range of each step, torch.cuda.nvtx.range_push(f"step {i}")'
-    return profiled_run("nsight-systems", _cells(database, tables, int(device)), steps, kernels, mark)
+        for start, end, name, _ in _spans(database, ranges):
+            marks.add(str(names.get(name, name))[:200].strip(), start, end - start)
+    hint = 'push a range of each step, torch.cuda.nvtx.range_push(f"step {i}")'
+    remark = ""
+    if "globalPid" in export.lacks[_KERNELS]:
+        remark = f"table {_KERNELS} has no column globalPid, so that all kernels of device {device} count"
+        hint = f"{remark}; {hint}"
+    runs = profiled_runs("nsight-systems", _cells(database, tables, device), kernels, marks, hint)
+    for run in runs:
+        run.note = joined_remarks(run.note, remark)
+    return runs
 
 
-def _names(path: Path, database: Database, kernel_filter: str) -> dict[Any, str]:
-    """Return id → name of kernels and steps, or raise InputError for an id twice or too many names."""
+def _names(path: Path, database: Database, kernel_filter: str, marks: Marks) -> dict[Any, str]:
+    """Return id → name of kernels and marks of steps, or raise InputError for an id twice or too many names."""
     query = f"SELECT DISTINCT demangledName FROM {_KERNELS} WHERE {kernel_filter} AND typeof(demangledName) = 'integer'"
     kernel_name_ids = {number for (number,) in database.rows(f"{query} LIMIT {_MAX_NAMES + 1}")}
     if len(kernel_name_ids) > _MAX_NAMES:
@@ -96,19 +138,19 @@ def _names(path: Path, database: Database, kernel_filter: str) -> dict[Any, str]
     names: dict[Any, str] = {}
     for number, value in database.rows(f"SELECT id, value FROM {_NAMES}"):
         name = str(value)[:1000]
-        if number in kernel_name_ids or _STEP.fullmatch(name[:100].strip()):
+        if number in kernel_name_ids or marks.row_of(name[:200].strip()) >= 0:
             if number in names:
                 raise InputError(f"{path}: table {_NAMES}", f"id {number} twice", "each id once", "export it again")
             names[number] = name
     return names
 
 
-def _spans(database: Database, query: str) -> Iterator[tuple[float, float, Any]]:
-    """Yield (start, end, name) of the rows of a query, in µs; rows with other times are left out."""
-    for start, end, name in database.rows(query):
+def _spans(database: Database, query: str) -> Iterator[tuple[float, float, Any, int]]:
+    """Yield (start, end, name, correlation) of the rows of a query, in µs; rows with other times are left out."""
+    for start, end, name, correlation in database.rows(query):
         start_us, end_us = 1e-3 * float(start), 1e-3 * float(end)
-        if 0.0 <= start_us <= end_us < 1e18:
-            yield start_us, end_us, name
+        if -1e18 < start_us <= end_us < 1e18:  # the host may start before the zero of the clock
+            yield start_us, end_us, name, positive_int(correlation)
 
 
 def _cells(database: Database, tables: set[str], device: int) -> dict[str, str]:
@@ -162,16 +204,18 @@ class Database:
         """True where reading takes more instructions than files of this size need."""
         return self._left < 0
 
-    def check(self, table: str, columns: Iterable[str]) -> None:
-        """Raise InputError unless a table has these columns and none that is computed."""
+    def check(self, table: str, columns: Iterable[str], optional: Container[str] = ()) -> frozenset[str]:
+        """Return the optional columns that a table lacks; InputError unless it has the others and none is computed."""
         hidden_by_column = {
             str(name): int(hidden) for _, name, *_, hidden in self.rows(f'PRAGMA table_xinfo("{table}")')
         }
         where = f"{self._path}: table {table}"
         if computed := [name for name, hidden in hidden_by_column.items() if hidden]:
             raise InputError(where, f"a computed column, {computed[0]}", "columns of stored values", "export it again")
-        if missing := [name for name in columns if name not in hidden_by_column]:
-            raise InputError(where, f"no column {', '.join(missing)}", self._allowed, "export it with a newer version")
+        missing = [name for name in columns if name not in hidden_by_column]
+        if needed := [name for name in missing if name not in optional]:
+            raise InputError(where, f"no column {', '.join(needed)}", self._allowed, "export it with a newer version")
+        return frozenset(missing)
 
     def rows(self, query: str) -> Iterator[Any]:
         """Return the rows of an SQL query as tuples."""

@@ -53,6 +53,7 @@ class MeasuredRun:
     note: str = ""
     warm_up: int = WARM_UP
     shares: dict[str, str] = dataclasses.field(default_factory=dict)  #: column → ms a step, of parts of a step
+    vendor: str = ""  #: of the device, where the file tells it apart from its name
 
     def figures(self) -> list[Figure]:
         """Return the median of each figure over the steps after the warm-up, and peaks."""
@@ -173,6 +174,26 @@ def design_cells(values: Mapping[str, float]) -> dict[str, str]:
         if path in values
     }
     return cells | choices
+
+
+#: Kind of what is private → its pattern; an absolute path, of which the last part says what a file is.
+PRIVATE = {kind: re.compile(pattern) for kind, pattern in CELL_ROWS["private"].items()}
+_PATH = re.compile(r"(?<![\w:/.~-])~?/(?:[\w.@+=-]+/)+([\w.@+=-]*)")
+
+
+def public_text(text: str) -> str:
+    """Return a text of a file without credentials, variables of the environment, hosts and folders.
+
+    Args:
+        text: of a cell or remark.
+
+    >>> public_text("/home/ann/models/Llama-3-8B on node7.corp, HF_TOKEN=abcdefgh")
+    'Llama-3-8B on (host), (variable)'
+    """
+    text = _PATH.sub(r"\1", text)
+    for kind, pattern in PRIVATE.items():
+        text = pattern.sub(f"({kind})", text)
+    return text
 
 
 def number_text(value: float) -> str:

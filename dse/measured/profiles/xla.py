@@ -1,24 +1,30 @@
-"""Traces of JAX's profiler: ``*.trace.json.gz`` and ``perfetto_trace.json.gz`` of ``jax.profiler.trace``.
+"""Traces of JAX's profiler: ``*.trace.json.gz``, ``perfetto_trace.json.gz`` and ``*.xplane.pb``.
 
 A step is one of the device's own lane ``Steps`` (TPUs), else a ``jax.profiler.StepTraceAnnotation`` of the host, which
-has to wait for its results. Operators are those of the first device; on a host without one, of the first of XLA's.
+has to wait for its results where kernels have no correlation with their launches. Operators are those of the first
+device; on a host without one, of the first of XLA's.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dse.measured.profiles import xplane
+from dse.measured.profiles.device_steps import Marks
 from dse.measured.profiles.kernels import (
     CLASSES,
     COPY_CLASS,
+    MESSAGE_CLASS,
     KernelTimes,
     kernel_class,
-    profiled_run,
+    profiled_runs,
 )
 from dse.measured.profiles.kineto import events, span_of
+from dse.measured.profiles.messages import TracedMessage
 from dse.measured.profiles.run import MeasuredRun
 
 SIGNATURE = re.compile(rb'^\{\s*"displayTimeUnit"\s*:\s*"ns"')
@@ -88,11 +94,26 @@ class _Lanes:
         return lane.process == self.first and is_operator_lane
 
 
-def read(path: Path) -> MeasuredRun:
-    """Read the run of a trace: its step time, and ms a step by class of operators."""
-    lanes, kernels = _Lanes(), KernelTimes(path)
+def read(path: Path, pattern: str = "") -> list[MeasuredRun]:
+    """Read the run of a trace: its step time, and ms a step by class of operators.
+
+    Args:
+        path: of the trace.
+        pattern: of names of marks of steps, in place of numbered steps.
+    """
+    return _runs(path, events(path, {}), pattern)
+
+
+def read_planes(path: Path, pattern: str = "") -> list[MeasuredRun]:
+    """Read the run of a profile of planes (``*.xplane.pb``), as :func:`read` does that of a trace."""
+    return _runs(path, xplane.events(path), pattern)
+
+
+def _runs(path: Path, trace_events: Iterable[dict[str, Any]], pattern: str) -> list[MeasuredRun]:
+    """Return the runs of the events of a trace, in which names of lanes stand before their events."""
+    lanes, kernels, marks = _Lanes(), KernelTimes(path), Marks(pattern)
     on_device, on_host = dict[int, tuple[float, float]](), dict[int, tuple[float, float]]()
-    for event in events(path, {}):
+    for event in trace_events:
         arguments = event["args"] if isinstance(event.get("args"), dict) else {}
         if event.get("ph") == "M":
             lanes.add_name(event, arguments)
@@ -108,9 +129,24 @@ def read(path: Path) -> MeasuredRun:
         elif _NUMBER.fullmatch(step_number):
             on_host.setdefault(int(step_number), span)
         elif lanes.is_operator(lane, arguments) and (label := _label(name, arguments)) is not None:
-            kernels.add(label, *span, (name.partition(".")[0][:40], 0, 0) if label == 0 else None)
+            message = TracedMessage(name.partition(".")[0][:40]) if label == MESSAGE_CLASS else None
+            kernels.add(name, label, *span, message, _correlation(arguments))
+        elif correlation := _correlation(arguments):
+            kernels.add_launch(correlation, span[0])
+        elif pattern:
+            marks.add(name, *span)
+    if not pattern:
+        for numbered, is_device in ((on_device, True), (on_host, False)):
+            for number, span in numbered.items():
+                marks.add(f"step {number}", *span, is_device)
     mark = 'wrap each in jax.profiler.StepTraceAnnotation("train", step_num=i) and wait for its results in it'
-    return profiled_run("jax-profiler", {}, on_device or on_host, kernels, mark)
+    return profiled_runs("jax-profiler", {}, kernels, marks, mark)
+
+
+def _correlation(arguments: dict[str, Any]) -> int:
+    """Return the correlation of a kernel or of the call of the host that launches it, 0 for other events."""
+    text = str(arguments.get("correlation_id", ""))
+    return int(text) if _NUMBER.fullmatch(text) else 0
 
 
 def _label(name: str, arguments: dict[str, Any]) -> int | None:

@@ -1,5 +1,7 @@
 """A real trace of JAX's profiler for the tests of its reader: ``python -m tests.unit.measured.jax_trace FILE.json.gz``.
 
+A second file takes the planes of the same run, which name files of the machine.
+
 Six steps of a small network on two devices of the host, of which the gradients are summed over both.
 """
 
@@ -15,7 +17,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 
-def main(path: Path) -> None:
+def main(path: Path, planes: Path | None = None) -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 2)
     mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
@@ -40,7 +42,10 @@ def main(path: Path) -> None:
                     weights = jax.block_until_ready(train(weights, inputs))
         (written,) = Path(folder).rglob("*.trace.json.gz")
         shutil.copyfile(written, path)
+        if planes is not None:
+            (kept,) = Path(folder).rglob("*.xplane.pb")
+            shutil.copyfile(kept, planes)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))

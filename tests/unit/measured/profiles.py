@@ -394,6 +394,53 @@ def jax_device(device: str = "TPU", steps: int = 3) -> str:
     return json.dumps({"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}, "traceEvents": events})
 
 
+def _field(number: int, value: int | str | bytes) -> bytes:
+    """A field of a protocol buffer."""
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    content = value.encode() if isinstance(value, str) else value
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    """A whole number, seven bits a byte, the lowest first."""
+    head = b""
+    while value > 0x7F:
+        head, value = head + bytes([value & 0x7F | 0x80]), value >> 7
+    return head + bytes([value])
+
+
+def xplane(trace: str) -> bytes:
+    """A trace of JAX as the profiler itself keeps it (``XSpace``)."""
+    events, content = json.loads(trace)["traceEvents"], b""
+    for process in (event for event in events if event["name"] == "process_name"):
+        own = [event for event in events if event["pid"] == process["pid"]]
+        threads = {event["tid"]: event["args"]["name"] for event in own if event["name"] == "thread_name"}
+        spans = [event for event in own if event["ph"] == "X"]
+        threads |= {event["tid"]: "python" for event in spans if event["tid"] not in threads}
+        kinds = {name: number for number, name in enumerate(dict.fromkeys(event["name"] for event in spans), 1)}
+        keys = {
+            key: number
+            for number, key in enumerate(sorted({key for event in spans for key in event.get("args", {})}), 1)
+        }
+        plane = _field(1, process["pid"]) + _field(2, process["args"]["name"])
+        for tid, name in threads.items():
+            line = _field(1, tid) + _field(2, name) + _field(3, 500_000)  # its begin, ns
+            for event in (event for event in spans if event["tid"] == tid):
+                times = _field(2, round(1e6 * (event["ts"] - 500.0))) + _field(3, round(1e6 * event["dur"]))
+                stats = b"".join(
+                    _field(4, _field(1, keys[key]) + (_field(4, int(value)) if value.isdecimal() else _field(5, value)))
+                    for key, value in event.get("args", {}).items()
+                )
+                line += _field(4, _field(1, kinds[event["name"]]) + times + stats)
+            plane += _field(3, line)
+        for field, table in ((4, kinds), (5, keys)):
+            for name, number in table.items():
+                plane += _field(field, _field(1, number) + _field(2, _field(1, number) + _field(2, name)))
+        content += _field(1, plane)
+    return content
+
+
 def written(folder: Path) -> None:
     """One file of each format in a folder, under the names of ``docs/profiles.md``."""
     texts = {

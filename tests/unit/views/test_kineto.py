@@ -35,7 +35,7 @@ def test_the_parts_of_a_step_are_read_back(design, tmp_path):
     stage = int(design.mapping.pp) - 1
     found, path = device_step(design, stage, step), tmp_path / "trace.json"
     kineto.write(found, design, stage * kineto.rank_place(design).ranks_per_stage, path, "NVIDIA H100 80GB HBM3")
-    run = reader.read(path)
+    (run,) = reader.read(path)
     parts = {name: 1e-3 * float(run.shares[f"{name}_ms"]) for name in ("compute", "exposed_nccl", "gap")}
     assert sum(parts.values()) == pytest.approx(step.total, rel=1e-5)
     ours = ("forward", "backward", "recompute", "embedding_and_head", "optimizer", "offload")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import random
 import shlex
 
 import pytest
@@ -74,6 +75,29 @@ def test_a_step_as_predicted_is_matched_whole_and_has_no_cause(design, tmp_path)
     assert sum(found.shares.values()) == pytest.approx(1.0)
     assert found.measured == pytest.approx(found.predicted, rel=1e-5)
     assert sum(one.seconds for one in found.causes) == pytest.approx(found.measured - found.predicted, abs=1e-9)
+
+
+def test_a_host_ahead_of_its_device_is_no_cause(design, tmp_path):
+    """Two steps of the host, ended before the device begins: as predicted, by the launches of the kernels."""
+    document = json.loads(written(tmp_path, design).read_text(encoding="utf-8"))
+    (mark,) = (event for event in document["traceEvents"] if event.get("name", "").startswith("ProfilerStep"))
+    kernels = [event for event in document["traceEvents"] if event.get("cat") in ("kernel", "gpu_memcpy")]
+    length, events = mark["dur"], []
+    for step in range(3):
+        events.append(mark | {"name": f"ProfilerStep#{step}", "ts": 1e6 + 1000.0 * step, "dur": 1000.0})
+        for kernel in kernels:
+            number = 10_000 * step + kernel["args"]["correlation"]
+            args = kernel["args"] | {"correlation": number}
+            events.append(kernel | {"ts": 1e5 + kernel["ts"] + length * step, "args": args})
+            launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "dur": 1.0}
+            events.append(launch | {"ts": 1e6 + 1000.0 * step + 500.0, "args": {"correlation": number}})
+    operators = [event for event in document["traceEvents"] if event.get("cat") == "cpu_op"]
+    path = tmp_path / "ahead.json"
+    path.write_text(json.dumps(document | {"traceEvents": [*operators, *events]}), encoding="utf-8")
+    trace = read_trace(path)
+    found = explain(design, [trace])
+    assert trace.step_seconds == pytest.approx(1e-6 * length, rel=1e-6)
+    assert not found.prominent_causes and not found.doubt and not found.unmatched
 
 
 def test_products_without_shapes_are_matched_in_their_order(design, tmp_path):
@@ -217,3 +241,131 @@ def test_the_command_tells_causes_and_changes(design, tmp_path):
     assert 0.0 < named[0]["seconds"] < step["measured"] and step["changes"]
     line = CliRunner().invoke(app, shlex.split(step["changes"][0]["command"])[1:])
     assert line.exit_code in (0, 1) and "torchrun" in line.stdout
+
+
+def apart(design, label, shares):
+    """A change of events: the products of an operator as one kernel for each of their parts."""
+
+    def changed(document):
+        step = device_step(design)
+        names = {event_id: kernel for event_id, kernel in enumerate(step.kernels, 2) if kernel.label == label}
+        events = []
+        for event in document["traceEvents"]:
+            kernel = names.get(event.get("args", {}).get("External id"))
+            if kernel is None or kernel.family != "matrix" or event.get("cat") not in ("kernel", "cpu_op"):
+                events.append(event)
+                continue
+            at = event["ts"]
+            for part, share in enumerate(shares):
+                args = event["args"] | {"External id": 100_000 * (part + 1) + event["args"]["External id"]}
+                if event["cat"] == "cpu_op":
+                    (rows, depth), (_, columns) = args["Input Dims"]
+                    of_depth = kernel.pass_name == "input gradient"
+                    depth, columns = (round(depth * share), columns) if of_depth else (depth, round(columns * share))
+                    args["Input Dims"] = [[rows, depth], [depth, columns]]
+                length = event["dur"] * share if event["cat"] == "kernel" else event["dur"]
+                events.append(event | {"args": args, "ts": at, "dur": length})
+                at += length
+        return document | {"traceEvents": events}
+
+    return changed
+
+
+@pytest.mark.parametrize("label", ["qkv", "ffn_up"])
+@pytest.mark.parametrize("shapes", [True, False])
+def test_products_that_a_program_has_apart_match_the_fused_one(design, tmp_path, label, shapes):
+    """Queries, keys and values of 32, 8 and 8 heads are 4/6, 1/6 and 1/6 of the fused product; gate and up halves."""
+    path = written(tmp_path, design)
+    shares = {"qkv": (4 / 6, 1 / 6, 1 / 6), "ffn_up": (0.5, 0.5)}[label]
+    document = apart(design, label, shares)(json.loads(path.read_text(encoding="utf-8")))
+    if not shapes:
+        document["traceEvents"] = [event for event in document["traceEvents"] if event.get("cat") != "cpu_op"]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    found = explain(design, [read_trace(path)])
+    assert sum(found.shares.values()) == pytest.approx(1.0) and not found.unmatched
+    assert found.is_matched and not found.prominent_causes
+
+
+def test_no_cause_is_named_from_names_alone(design, tmp_path):
+    """All products of other shapes, so that attention and element-wise kernels match by their names."""
+
+    def other(event):
+        if event.get("cat") == "cpu_op" and event["name"] in ("aten::mm", "aten::bmm"):
+            return event | {"args": event["args"] | {"Input Dims": [[17, 19], [19, 23]]}}
+        is_long = event.get("cat") == "kernel" and "flash" in event["name"]
+        return event | {"dur": 9.0 * event["dur"]} if is_long else event
+
+    found = explain(design, [read_trace(written(tmp_path, design, change=other))])
+    assert sum(found.shares.values()) > 0.5 and "names of other kernels" in found.doubt and not found.prominent_causes
+
+
+def test_a_forward_pass_alone_tells_no_causes(design, tmp_path):
+    def forward(event):
+        name = str(event.get("name"))
+        return None if "backward" in name or "bwd" in name or "Adam" in name else event
+
+    trace = read_trace(written(tmp_path, design, change=forward))
+    found = explain(design, [trace])
+    assert trace.is_forward_only and "forward pass alone" in found.doubt and not found.prominent_causes
+
+
+def test_a_step_shorter_than_what_nothing_explains_tells_no_causes(design, tmp_path):
+    """Kernels of a hundredth of the predicted time: the rest is many times the step."""
+    document = json.loads(written(tmp_path, design).read_text(encoding="utf-8"))
+    for event in document["traceEvents"]:
+        event["ts"] = 1e6 + (event["ts"] - 1e6) / 100
+        event["dur"] = event.get("dur", 0.0) / 100
+    path = tmp_path / "short.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    found = explain(design, [read_trace(path)])
+    assert not found.prominent_causes and "longer than the step" in found.doubt
+
+
+def test_a_stage_of_a_pipeline_may_be_stated(tmp_path):
+    piped = dse.design("llama-3-8b", "h100", **VALUES | {"n_devices": 8, "pp": 2, "n_layers": 4})
+    path = tmp_path / "last.json"
+    kineto.write(device_step(piped, 1), piped, 4, path, "NVIDIA H100 80GB HBM3")
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["distributedInfo"]["rank"] = 0  # as a trace that tells no rank
+    path.write_text(json.dumps(document), encoding="utf-8")
+    first, last = (explain(piped, [read_trace(path)], stage) for stage in (None, 1))
+    assert sum(last.shares.values()) == pytest.approx(1.0) and sum(first.shares.values()) < 0.99
+    with pytest.raises(InputError, match="0 to 1"):
+        explain(piped, [read_trace(path)], 2)
+
+
+def test_attention_without_its_kernel_is_told(design, tmp_path):
+    def unfused(event):
+        is_flash = "flash" in str(event.get("name"))
+        return event | {"name": "softmax_warp_forward"} if is_flash and event.get("cat") == "kernel" else event
+
+    found = explain(design, [read_trace(written(tmp_path, design, change=unfused))])
+    assert any("flash attention was off" in remark for remark in found.remarks)
+    assert not explain(design, [read_trace(written(tmp_path, design))]).remarks
+
+
+#: Traces of other models than the one that is stated, each with kernels of attention that are thrice as slow.
+FOREIGN = ("llama-2-13b", "qwen3-8b", "gpt-3-13b", "llama-3-70b", "gemma-2-9b", "deepseek-v3", "mixtral-8x7b")
+
+
+@pytest.mark.parametrize("model", FOREIGN)
+def test_no_cause_is_named_in_a_trace_of_another_model(design, tmp_path, model):
+    def slow(event):
+        return event | {"dur": 3.0 * event["dur"]} if "flash" in str(event.get("name")) else event
+
+    other = dse.design(model, "h100", **VALUES)
+    found = explain(design, [read_trace(written(tmp_path, other, change=slow))])
+    assert found.doubt and not found.prominent_causes
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_cause_is_named_in_a_healthy_trace(design, tmp_path, seed):
+    """Kernels with a scatter of 3 %, as runs of the same kernel have it."""
+    noise = random.Random(seed)
+
+    def scattered(event):
+        is_kernel = event.get("cat") == "kernel"
+        return event | {"dur": event["dur"] * (1.0 - 0.03 * noise.random())} if is_kernel else event
+
+    found = explain(design, [read_trace(written(tmp_path, design, change=scattered))])
+    assert not found.doubt and not found.prominent_causes
