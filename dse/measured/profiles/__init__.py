@@ -22,6 +22,7 @@ from dse.measured.profiles import (
     collectives,
     kineto,
     nsight,
+    series,
     serving_benchmarks,
     telemetry,
     xla,
@@ -46,6 +47,7 @@ LOGS: dict[str, tuple[str | re.Pattern[str], Callable[[Iterable[str]], list[Meas
 } | {
     "nccl-tests": (collectives.SIGNATURE, collectives.read),
     "telemetry": (telemetry.SIGNATURE, telemetry.read),
+    "wandb": (series.SIGNATURE, series.read),
 }
 
 

@@ -80,6 +80,16 @@ def complete_maxtext(run: MeasuredRun, settings: Mapping[str, str]) -> None:
         cells.pop("slices", None)
 
 
+def complete_mlperf(run: MeasuredRun, settings: Mapping[str, str]) -> None:
+    """Add the devices of all nodes, and what the accumulation says of ranks where devices are not stated."""
+    sizes = [int(settings.get(name, "0")) for name in ("number_of_nodes", "accelerators_per_node")]
+    if math.prod(sizes):
+        run.cells.setdefault("n_gpus", str(math.prod(sizes)))
+    passes, batch = int(settings.get("gradient_accumulation_steps", "0")), int(float(run.cells.get("global_batch", "0")))
+    if passes and batch % passes == 0 and "n_gpus" not in run.cells:
+        run.note = f"{passes} passes of {batch} sequences: data-parallel ranks times micro-batch are {batch // passes}"
+
+
 #: Formats of checkpoints that may be of several recipes.
 _AMBIGUOUS_FORMATS = ("compressed-tensors", "modelopt", "gptq", "awq", "gptq_marlin", "awq_marlin")
 

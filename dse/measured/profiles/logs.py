@@ -11,7 +11,15 @@ from typing import Any
 
 from dse.io import toml
 from dse.measured.profiles import log_settings
-from dse.measured.profiles.run import Figure, MeasuredRun, design_cells, device_slug, number_text, slower_rank
+from dse.measured.profiles.run import (
+    WARM_UP,
+    Figure,
+    MeasuredRun,
+    design_cells,
+    device_slug,
+    number_text,
+    slower_rank,
+)
 from dse.tools import values_of
 
 #: Figures above this are damaged text.
@@ -81,6 +89,7 @@ class LogFormat:
     rows: tuple[LogRow, ...]
     tool: str = ""
     kind: str = "steps"
+    warm_up: int = WARM_UP
     step: tuple[str, ...] = ()
     lines: str = ""
     settings: tuple[str, ...] = ()
@@ -105,6 +114,7 @@ class LogFormat:
         Of steps whose batch grows, those with the last one count.
         """
         run, settings, batches = MeasuredRun(self.tool, self.kind, {}), dict[str, str](), dict[int, str | None]()
+        run.warm_up = self.warm_up
         for line in lines:
             run.tool = run.tool or next((tool for tool, words in self.tools.items() if re.search(words, line)), "")
             if self.lines and not re.search(self.lines, line):
@@ -132,7 +142,7 @@ class LogFormat:
 
     def _step_number(self, line: str) -> int | None:
         """Return the number of the step that a line is of, None for other lines."""
-        numbers = [int(match[1]) for pattern in self.step if (match := re.search(pattern, line))]
+        numbers = [int(match[1][-15:]) for pattern in self.step if (match := re.search(pattern, line))]
         return next(filter(None, numbers), 0) if numbers else None
 
     def _line_settings(self, line: str) -> dict[str, str]:

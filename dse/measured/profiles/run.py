@@ -23,8 +23,8 @@ WARM_UP = 2
 _LINE = 1 << 16
 
 ALLOWED = (
-    "logs of Megatron-LM, NeMo, torchtitan, MaxText; results of vllm bench serve, sglang bench_serving, GenAI-Perf; "
-    "logs of the start of vLLM, SGLang, TensorRT-LLM; output of nccl-tests, rccl-tests; traces of the profilers of "
+    "logs of Megatron-LM, NeMo, torchtitan, MaxText, MLPerf; golden values; exported CSV of W&B; results of vllm bench "
+    "serve, sglang bench_serving, GenAI-Perf, AIPerf; logs of vLLM, SGLang, TensorRT-LLM; output of nccl-tests, rccl-tests; traces of the profilers of "
     "PyTorch and JAX, SQLite exports of Nsight Systems; logs of nvidia-smi, dcgmi dmon, dcgm-exporter"
 )
 
@@ -52,6 +52,7 @@ class MeasuredRun:
     files: tuple[str, ...] = ()
     note: str = ""
     warm_up: int = WARM_UP
+    part: int = 0  #: of a file with several runs: those of equal cells are no ranks of one
     shares: dict[str, str] = dataclasses.field(default_factory=dict)  #: column → ms a step, of parts of a step
 
     def figures(self) -> list[Figure]:
@@ -77,7 +78,7 @@ def merge_ranks(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
     """
     run_by_key: dict[object, MeasuredRun] = {}
     for run in runs:
-        key = (run.tool, run.kind, *sorted(run.cells.items()), *(() if run.kind == "steps" else run.figures()))
+        key = (run.tool, run.kind, run.part, *sorted(run.cells.items()), *(() if run.kind == "steps" else run.figures()))
         if (first_run := run_by_key.setdefault(key, run)) is run:
             continue
         first_run.files = tuple(dict.fromkeys((*first_run.files, *run.files)))

@@ -15,6 +15,7 @@ from typing import Any
 
 from dse.errors import ELSEWHERE, InputError, plain
 from dse.io import inputs
+from dse.measured.profiles import series
 from dse.measured.profiles.run import ALLOWED, CELL_ROWS, Figure, MeasuredRun, design_cells, number_text, read_blocks
 from dse.tools import values_of
 
@@ -190,4 +191,4 @@ def _nested_items(config: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[s
 _READERS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], MeasuredRun | None]] = {
     ("completed", "output_throughput"): _client_run,
     ("request_latency", "request_throughput"): _genai_perf_run,
-}
+} | {(key,): series.golden_run for key in series.GOLDEN_KEYS}
