@@ -47,6 +47,7 @@ LOGS: dict[str, tuple[str | re.Pattern[str], Callable[[Iterable[str]], list[Meas
 } | {
     "nccl-tests": (collectives.SIGNATURE, collectives.read),
     "telemetry": (telemetry.SIGNATURE, telemetry.read),
+    "serving table": (serving_benchmarks.PRINTED, serving_benchmarks.read_printed),
     "wandb": (series.SIGNATURE, series.read),
 }
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from dse.designs import catalog
 from dse.errors import InputError
-from dse.measured.profiles.run import CELL_ROWS, Figure, MeasuredRun, number_text
+from dse.measured.profiles.run import CELL_ROWS, Figure, MeasuredRun, known_model, number_text
 from dse.measured.table import joined_remarks
 
 _SECONDS = {"s": 1.0, "ms": 1e-3}
@@ -38,7 +39,11 @@ def attach_logs(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
 
 def _add_power(run: MeasuredRun, logs: Sequence[MeasuredRun]) -> None:
     """Add to a run, in place, power and clocks of its devices, and from its time or rate the energy."""
-    devices = [{figure.metric: figure.value for figure in figures} for log in logs for figures in log.steps.values()]
+    window, is_within = run.window, True
+    parts = [log.within(window) if window and log.within else [] for log in logs]
+    if not all(parts):
+        parts, is_within = [[*log.steps.values()] for log in logs], False
+    devices = [{figure.metric: figure.value for figure in figures} for part in parts for figures in part]
     mean_power = statistics.fmean(device["device_power"] for device in devices)
     slowest = min(devices, key=lambda device: device.get("sm_clock", float("inf")))
     run.cells |= {
@@ -63,6 +68,10 @@ def _add_power(run: MeasuredRun, logs: Sequence[MeasuredRun]) -> None:
     if "sm_clock" in slowest:
         limit = f" of {slowest['sm_clock_limit']:.0f}" if "sm_clock_limit" in slowest else ""
         remark += f"; slowest at {slowest['sm_clock']:.0f}{limit} MHz"
+    if window and not is_within:
+        remark += "; over the time at work, since the log does not hold that of the run"
+    elif window:
+        remark += f"; over the {window.end - window.start:.0f} s of the run"
     if len(devices) > float(run.cells.get("n_gpus") or "inf"):
         remark += "; more devices at work than the run has"
     run.note = joined_remarks(run.note, f"{' '.join(log.files[0] for log in logs)}: {remark}")
@@ -76,16 +85,25 @@ def _attach_engine_starts(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
     """Return results with what the one log of their engine's start states; logs without such results as runs."""
     engines, tool_runs = [run for run in runs if run.kind == "engine"], [run for run in runs if run.kind != "engine"]
     results = [run for run in tool_runs if run.kind == "serving"]
-    matching_results = [
-        run for run in results if len(engines) == 1 and run.cells.get("framework", "") in ("", engines[0].tool)
-    ]
+    matching_results = [run for run in results if len(engines) == 1 and _is_engine_of(engines[0], run)]
     if matching_results:
         for run in matching_results:
-            run.cells = engines[0].cells | run.cells
+            own_cells = {name: text for name, text in run.cells.items() if name not in run.guessed}
+            model = known_model(own_cells.get("model", ""), engines[0].cells.get("model", ""))
+            run.cells = engines[0].cells | own_cells | ({"model": model} if model else {})
         matching_results[0].peaks |= engines[0].peaks
         remark = f"engine and its memory as {engines[0].files[0]} says"
-        matching_results[0].note = joined_remarks(matching_results[0].note, remark)
+        matching_results[0].note = joined_remarks(matching_results[0].note, remark, engines[0].note)
         return tool_runs
     for engine in engines:
         engine.kind, engine.cells = "serving", _IDLE | engine.cells
     return [*tool_runs, *engines]
+
+
+def _is_engine_of(engine: MeasuredRun, result: MeasuredRun) -> bool:
+    """Return True where a result may be of an engine: of its name, unless that is the client's, and of its model."""
+    names, models = (
+        {run.cells.get(column, "") for run in (engine, result)} - {""} for column in ("framework", "model")
+    )
+    slugs = {catalog.find("workload", model) for model in models} - {None}
+    return (len(names) < 2 or "framework" in result.guessed) and len(slugs) < 2

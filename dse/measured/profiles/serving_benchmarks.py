@@ -6,18 +6,29 @@ mean latency (Little's law), and the time to the first token, part of which is w
 
 from __future__ import annotations
 
+import itertools
 import json
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dse.errors import ELSEWHERE, InputError, plain
 from dse.io import inputs
 from dse.measured.profiles import series
-from dse.measured.profiles.run import ALLOWED, CELL_ROWS, Figure, MeasuredRun, design_cells, number_text, read_blocks
-from dse.tools import values_of
+from dse.measured.profiles.engines import engine_cells
+from dse.measured.profiles.run import (
+    ALLOWED,
+    CELL_ROWS,
+    Figure,
+    MeasuredRun,
+    Window,
+    known_model,
+    number_text,
+    read_blocks,
+    seconds_of,
+)
+from dse.measured.table import joined_remarks
 
 #: Requests that engines run together by default; more of them queue, and are a run offline.
 _DEFAULT_BATCH = 256
@@ -69,23 +80,46 @@ def _number(value: Any) -> float:
 
 
 def _client_run(result: Mapping[str, Any]) -> MeasuredRun | None:
-    """Return the run of a result of vLLM's or SGLang's client, which have the same keys; None if nothing finished."""
-    n_finished = _number(result.get("completed"))
+    """Return the run of a result of vLLM's or SGLang's client, which have the same keys; None if nothing finished.
+
+    The engine is the server where it states itself, else that of the client's protocol, which another file may replace.
+    """
+    n_finished, info = _number(result.get("completed")), result.get("server_info")
     if not n_finished:
         return None
     is_sglang = "server_info" in result or "total_output_tokens_retokenized" in result
     run = MeasuredRun("sglang" if is_sglang else "vllm", "serving", _metadata_cells(result))
-    run.cells["framework"] = run.tool
-    if is_sglang:
-        run.cells |= _server_cells(result.get("server_info"))
+    protocol = str(result.get("backend") or result.get("endpoint_type"))
+    run.cells["framework"] = CELL_ROWS["client"]["engines"].get(protocol.partition("-")[0], run.tool)
+    server_cells = _server_cells(info)
+    run.cells |= server_cells | ({"framework": "sglang"} if server_cells else {})
+    run.guessed = () if server_cells else ("framework",)
     if isinstance(model := result.get("model_id"), str):
-        run.cells["model"] = model
+        run.cells["model"] = known_model(model, server_cells.get("model", ""))
     for column, key in {"isl": "total_input_tokens", "osl": "total_output_tokens"}.items():
         if total := _number(result.get(key)):
             run.cells[column] = number_text(total / n_finished)
     figures = {
         name: _number(result.get(key)) for key, name in CELL_ROWS["client"]["times"].items() if _number(result.get(key))
     }
+    if _is_chunked(result):
+        figures.pop("itl_median", None)
+    if _has_roles(info):
+        run.note = "prefill and decode are servers of their own: mapping and times are those of a server that decodes"
+        figures = {name: value for name, value in figures.items() if name in ("tpot_mean", "itl_median")}
+    _add_load(run, result, n_finished, figures)
+    run.window = _window(result)
+    if not _has_roles(info):
+        _add_output_rate(run, result.get("output_throughput"))
+    return run
+
+
+def _add_load(run: MeasuredRun, result: Mapping[str, Any], n_finished: float, figures: dict[str, float]) -> None:
+    """Add to a run, in place, its requests in flight and those times that a steady state of them has.
+
+    Where as many requests are allowed in flight as there are, all come at once: a burst has no steady state, and its
+    rate alone counts.
+    """
     later_tokens = max(float(run.cells.get("osl", 1.0)) - 1.0, 0.0)
     stream_ms = figures.get("ttft_mean", 0.0) + figures.get("tpot_mean", 0.0) * later_tokens
     latency = 1e-3 * (figures.get("latency_total") or stream_ms)
@@ -94,16 +128,104 @@ def _client_run(result: Mapping[str, Any]) -> MeasuredRun | None:
     # Of requests at a rate fewer may be in flight than the limit allows.
     if rate and not (max_concurrency and rate * latency > max_concurrency):
         batch = max(_number(result.get("request_throughput")) * latency, 1.0)
-        run.note = "requests came at a rate: those in flight by Little's law"
+        run.note = joined_remarks(run.note, "requests came at a rate: those in flight by Little's law")
         figures = {name: value for name, value in figures.items() if name not in ("ttft_mean", "latency_total")}
-    elif not max_concurrency:  # all requests at once
-        batch_kind = "static batch" if n_finished <= _DEFAULT_BATCH else "offline"
-        figures = {}
+    elif max_concurrency < (_number(result.get("num_prompts")) or n_finished):
+        if not max_concurrency:
+            batch_kind = "static batch" if n_finished <= _DEFAULT_BATCH else "offline"
+            figures = {}
+    else:
+        batch_kind, figures = "static batch", {}
+    if batch_kind != "concurrency":
+        run.note = joined_remarks(
+            run.note, "a burst, all requests at once: of its times none is that of a steady state"
+        )
     run.cells |= {"batch": number_text(batch)} if batch_kind != "offline" else {}
     run.cells["batch_kind"] = batch_kind
     run.peaks = {name: Figure(name, value, "ms") for name, value in figures.items()}
-    _add_output_rate(run, result.get("output_throughput"))
+
+
+#: Mean time between messages over that between tokens from which a message has several tokens; share of the mean time
+#: between messages below which their median is that of messages which arrived together.
+_CHUNKED, _TOGETHER = 1.2, 0.1
+
+
+def _is_chunked(result: Mapping[str, Any]) -> bool:
+    """Return True where messages of a stream have several tokens, or arrive together: no step has their median."""
+    between, token, median = (_number(result.get(f"{key}_ms")) for key in ("mean_itl", "mean_tpot", "median_itl"))
+    return bool(token and between > _CHUNKED * token) or median < _TOGETHER * between
+
+
+def _has_roles(info: Any) -> bool:
+    """Return True where a server states that prefill and decode are apart."""
+    if not isinstance(info, dict):
+        return False
+    nested = info.get("internal_states")
+    states = [info, *(state for state in nested if isinstance(state, dict))] if isinstance(nested, list) else [info]
+    return "decode" in info or any(state.get("disaggregation_mode") in ("prefill", "decode") for state in states)
+
+
+def _window(result: Mapping[str, Any]) -> Window | None:
+    """Return when a benchmark ran, None where its result does not say it."""
+    rows = CELL_ROWS["client"]["windows"]
+    start, end = (
+        next(filter(None, (seconds_of(result.get(key)) for key in rows[name])), 0.0) for name in ("start", "end")
+    )
+    if start and end > start:
+        return Window(start, end, is_utc=True)
+    end, duration = seconds_of(result.get("date")), _number(result.get("duration"))
+    return Window(end - duration, end, is_utc=False) if end and duration else None
+
+
+#: The begin of a printed table; a label with its value; a printed argument with its value.
+PRINTED = re.compile(r"=+ Serving Benchmark Result =+")
+_LABEL = re.compile(r"^\s*([A-Z][A-Za-z0-9 /()]{2,60}):\s+(\S+(?: \S+)?)\s*$")
+_ARGUMENT = re.compile(r"\b([a-z_]{3,40})=('[^']{0,500}'|\"[^\"]{0,500}\"|[\w.\-/+]{1,100})")
+
+
+def read_printed(lines: Iterable[str]) -> list[MeasuredRun]:
+    """Read the runs of the tables that a client printed, one each, or raise InputError for a table without figures."""
+    runs: list[MeasuredRun] = []
+    arguments: dict[str, Any] = {}
+    result: dict[str, Any] | None = None
+    for line in itertools.chain(lines, ["Namespace("]):
+        is_begin = PRINTED.search(line) is not None
+        if (is_begin or "Namespace(" in line) and result is not None:
+            runs.append(_printed_run(arguments | result))
+            result = None
+        if "Namespace(" in line:
+            names = CELL_ROWS["client"]["arguments"]
+            pairs = {name: text.strip("'\"") for name, text in _ARGUMENT.findall(line)}
+            arguments = {names[name]: _typed(text) for name, text in pairs.items() if name in names and text != "None"}
+        elif is_begin:
+            result = {}
+        elif result is not None and (label := _LABEL.match(line)):
+            key = CELL_ROWS["client"]["labels"].get(label[1])
+            result |= {key: _typed(label[2])} if key and label[2] != "not set" else {}
+    return runs
+
+
+def _printed_run(result: Mapping[str, Any]) -> MeasuredRun:
+    """Return the run of a printed table, or raise InputError for one without figures."""
+    run = _client_run(result)
+    if run is None or not run.peaks:
+        texts = [f"{name} {value}" for name, value in result.items() if not isinstance(value, float | bool)]
+        numbers = (
+            ", ".join(f"{name} {run.cells[name]}" for name in ("isl", "osl", "batch") if name in run.cells)
+            if run
+            else ""
+        )
+        got = f"a printed table without figures ({'; '.join(filter(None, (numbers, *texts)))[:300]})"
+        raise InputError("Serving Benchmark Result", got, "numbers beside its labels", "give what the client printed")
     return run
+
+
+def _typed(text: str) -> Any:
+    """Return a text as a number where it is one, with or without separators of thousands."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return text
 
 
 def _add_output_rate(run: MeasuredRun, value: Any) -> None:
@@ -123,24 +245,15 @@ def _metadata_cells(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _server_cells(info: Any) -> dict[str, str]:
-    """Return column → text of the arguments of SGLang's server, {} where there are none."""
-    if not isinstance(info, dict):
-        return {}
-    arguments = {
-        "--" + key.replace("_", "-"): "" if value is True else str(value)
-        for key, value in info.items()
-        if isinstance(value, str | int | float) and value is not False
-    }
-    cells = {}
-    if "--tp-size" in arguments:
-        values = values_of("sglang", arguments)
-        names = ("tp", "pp", "ep", "etp", "precision")
-        cells = {name: value for name, value in design_cells(values).items() if name in names}
-        sizes = [values.get(f"mapping.{name}", 1.0) for name in ("tp", "pp", "dp")]
-        cells |= {"tp": number_text(sizes[0]), "dp": number_text(sizes[2]), "n_gpus": number_text(math.prod(sizes))}
-    if isinstance(info.get("model_path"), str):
-        cells["model"] = info["model_path"]
-    return cells
+    """Return column → text of the arguments of SGLang's server, {} where there are none.
+
+    Where prefill and decode are servers of their own, they are those of the first that decodes.
+    """
+    for name in ("decode", "internal_states"):
+        nested = info.get(name) if isinstance(info, dict) and "model_path" not in info else None
+        info = nested[0] if isinstance(nested, list) and nested else info
+    scalars = info.items() if isinstance(info, dict) else ()
+    return engine_cells("sglang", {key: str(value) for key, value in scalars if not isinstance(value, dict | list)})
 
 
 def _genai_perf_run(result: Mapping[str, Any]) -> MeasuredRun | None:
