@@ -23,7 +23,8 @@ def attach_logs(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
         InputError: for logs of power without a run, or with several.
     """
     logs = [run for run in runs if run.kind == "telemetry"]
-    results = _attach_engine_starts([run for run in runs if run.kind != "telemetry"])
+    results = _attach_engine_starts([run for run in runs if run.kind not in ("telemetry", "load")])
+    loads = _completed_loads([run for run in runs if run.kind == "load"], results)
     if logs:
         timed_runs = [run for run in results if run.kind in ("steps", "serving") and run.tool != "dse-trace"]
         if len(timed_runs) != 1:
@@ -34,7 +35,33 @@ def attach_logs(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
                 "name the file of the run that it was kept of next to it, one run at a time",
             )
         _add_power(timed_runs[0], logs)
-    return results
+    return [*results, *loads]
+
+
+def _completed_loads(loads: Sequence[MeasuredRun], results: Sequence[MeasuredRun]) -> list[MeasuredRun]:
+    """Return the loads of an engine's lines as runs of serving, with the lengths of the one result of that engine.
+
+    Loads without a length do not count where others have one.
+    """
+    lengths: dict[str, str] = {}
+    for run in loads:
+        benchmarks = [result for result in results if result.kind == "serving" and _is_engine_of(run, result)]
+        benchmarks = [
+            result for result in benchmarks if result.window or result.guessed or result.peaks.keys() - _MEMORY
+        ]
+        if len(benchmarks) == 1:
+            result = benchmarks[0]
+            lengths = {name: result.cells[name] for name in ("isl", "osl") if name in result.cells}
+            own_cells = {name: result.cells[name] for name in ("model", "gpu", "tp", "n_gpus") if name in result.cells}
+            run.cells = lengths | own_cells | run.cells
+    known = [run for run in loads if "isl" in run.cells]
+    for run in known or loads:
+        run.kind = "serving"
+    return list(known or loads)
+
+
+#: Figures of the start of an engine.
+_MEMORY = {"weight_memory", "cache_memory", "graph_memory", "cache_tokens"}
 
 
 def _add_power(run: MeasuredRun, logs: Sequence[MeasuredRun]) -> None:
@@ -95,6 +122,7 @@ def _attach_engine_starts(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
         remark = f"engine and its memory as {engines[0].files[0]} says"
         matching_results[0].note = joined_remarks(matching_results[0].note, remark, engines[0].note)
         return tool_runs
+    engines = [engine for engine in engines if engine.peaks]
     for engine in engines:
         engine.kind, engine.cells = "serving", _IDLE | engine.cells
     return [*tool_runs, *engines]

@@ -11,6 +11,7 @@ from typing import Any
 
 from dse.io import toml
 from dse.measured.profiles import log_settings
+from dse.measured.profiles.engine_loads import EngineLoads
 from dse.measured.profiles.run import (
     WARM_UP,
     Figure,
@@ -94,6 +95,8 @@ class LogFormat:
     lines: str = ""
     settings: tuple[str, ...] = ()
     setting_lines: str = ""
+    loads: tuple[str, ...] = ()
+    prompts: str = ""
     last_setting: bool = False
     tools: Mapping[str, str] = dataclasses.field(default_factory=dict)
     option_tool: str = ""
@@ -114,10 +117,10 @@ class LogFormat:
         Of steps whose batch grows, those with the last one count.
         """
         run, settings, batches = MeasuredRun(self.tool, self.kind, {}), dict[str, str](), dict[int, str | None]()
-        run.warm_up = self.warm_up
+        run.warm_up, loads = self.warm_up, EngineLoads(self.loads, self.prompts)
         for line in lines:
             run.tool = run.tool or next((tool for tool, words in self.tools.items() if re.search(words, line)), "")
-            if self.lines and not re.search(self.lines, line):
+            if (self.loads and loads.add(line)) or (self.lines and not re.search(self.lines, line)):
                 continue
             matches = [(row, match) for row in self.rows if (match := row.match(line))]
             for row, match in matches:
@@ -138,7 +141,8 @@ class LogFormat:
         run.cells = self._setting_cells(settings) | row_cells
         self.complete(run, settings)
         run.peaks = dict(sorted(run.peaks.items(), key=lambda peak: order.index(peak[0])))
-        return [run] if run.peaks or self.kind != "engine" else []
+        load_runs = loads.runs(run)
+        return [run, *load_runs] if run.peaks or load_runs or self.kind != "engine" else []
 
     def _step_number(self, line: str) -> int | None:
         """Return the number of the step that a line is of, None for other lines."""

@@ -33,6 +33,11 @@ from dse.measured.table import joined_remarks
 #: Requests that engines run together by default; more of them queue, and are a run offline.
 _DEFAULT_BATCH = 256
 
+#: Times, part of which is waiting; remarks on loads.
+_WAITING = ("ttft_mean", "latency_total")
+_RATE = "requests came at a rate: those in flight by Little's law"
+_BURST = "a burst, all requests at once: of its times none is that of a steady state"
+
 
 def read(path: Path) -> list[MeasuredRun]:
     """Read the runs of a file, one per JSON document, or raise InputError for a file that has none."""
@@ -128,8 +133,8 @@ def _add_load(run: MeasuredRun, result: Mapping[str, Any], n_finished: float, fi
     # Of requests at a rate fewer may be in flight than the limit allows.
     if rate and not (max_concurrency and rate * latency > max_concurrency):
         batch = max(_number(result.get("request_throughput")) * latency, 1.0)
-        run.note = joined_remarks(run.note, "requests came at a rate: those in flight by Little's law")
-        figures = {name: value for name, value in figures.items() if name not in ("ttft_mean", "latency_total")}
+        run.note = joined_remarks(run.note, _RATE)
+        figures = {name: value for name, value in figures.items() if name not in _WAITING}
     elif max_concurrency < (_number(result.get("num_prompts")) or n_finished):
         if not max_concurrency:
             batch_kind = "static batch" if n_finished <= _DEFAULT_BATCH else "offline"
@@ -270,14 +275,41 @@ def _genai_perf_run(result: Mapping[str, Any]) -> MeasuredRun | None:
             run.cells[column] = number_text(value)
     _add_output_rate(run, _mean(result, "output_token_throughput")[0])
     config = result.get("input_config")
-    config = config if isinstance(config, dict) else {}
-    for name, value in _nested_items(config):
-        if name in ("model", "model_names", "models") and "model" not in run.cells:
-            model_name = value[0] if isinstance(value, list) and value else value
-            run.cells |= {"model": model_name} if isinstance(model_name, str) else {}
-        if name == "concurrency" and _number(value):
-            run.cells |= {"batch": number_text(float(value)), "batch_kind": "concurrency"}
+    run.cells |= _config_cells(config if isinstance(config, dict) else {})
+    run.window = _window(result)
+    rate, latency = _mean(result, "request_throughput")[0], run.peaks.get("latency_total")
+    n_finished, batch = _mean(result, "request_count")[0], float(run.cells.get("batch", 0.0))
+    if batch and n_finished and n_finished <= batch:
+        run.cells |= {"batch": number_text(n_finished), "batch_kind": "static batch"}
+        run.note, run.peaks = _BURST, {name: peak for name, peak in run.peaks.items() if peak.unit != "ms"}
+    elif not batch and rate and latency:
+        run.cells |= {"batch": number_text(max(1e-3 * rate * latency.value, 1.0)), "batch_kind": "concurrency"}
+        run.note = _RATE
+        run.peaks = {name: peak for name, peak in run.peaks.items() if name not in _WAITING}
     return run if run.peaks else None
+
+
+def _config_cells(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return model and requests in flight of a configuration, of its last phase that does not warm up, or {}."""
+    cells: dict[str, str] = {}
+    phases = config.get("phases")
+    listed = [phase for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
+    measured = [phase for phase in listed if "warm" not in f"{phase.get('name')} {phase.get('type')}".lower()]
+    for name, value in _nested_items({**config, "phases": measured[-1]} if measured else config):
+        if name in ("model", "model_names", "models") and "model" not in cells:
+            cells |= {"model": model} if (model := _first_name(value)) else {}
+        if name == "concurrency" and _number(value):
+            cells |= {"batch": number_text(float(value)), "batch_kind": "concurrency"}
+    return cells
+
+
+def _first_name(value: Any, depth: int = 4) -> str:
+    """Return the first name of a text, a list, or a table with items or a name, "" for none."""
+    if isinstance(value, list):
+        value = value[0] if value else ""
+    elif isinstance(value, dict):
+        value = value.get("items", value.get("name", ""))
+    return value if isinstance(value, str) else _first_name(value, depth - 1) if value and depth else ""
 
 
 def _mean(result: Mapping[str, Any], key: str) -> tuple[float, str]:
