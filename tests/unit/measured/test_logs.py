@@ -297,3 +297,37 @@ def test_lines_with_prompts_are_a_load_of_the_lengths_of_the_benchmark(put):  # 
     decoding = put(files.VLLM_START + 3 * line.format("0.0", "2100.0"), "decode.log")
     row = next(row for row in profiles.read([decoding]).tables["serving"] if row["metric"] == "tpot_mean")
     assert row["isl"] == str(round(0.1 * 447440 / 64))  # of the cache that the engine has
+
+
+# Several runs in one file
+
+
+@pytest.mark.parametrize("batch", ["4", "8"])
+def test_two_runs_in_one_log_are_apart(put, batch):  # noqa: F811
+    """A log that was appended to: steps begin anew, whether or not the configuration is another."""
+    slow = files.megatron([9000, 4000, 1100, 1120, 1090])
+    fast = files.megatron([900, 400, 210, 212, 209], files.MEGATRON | {"global_batch_size": batch})
+    found = profiles.read([put(slow + fast)])
+    rows = [row for row in found.tables["steps"] if row["metric"] == "iteration_time"]
+    assert [(row["global_batch"], float(row["value"])) for row in rows] == [("4", 1100.0), (batch, 210.0)]
+    assert any("run 1 of 2" in note for note in found.notes)
+
+
+def test_a_run_that_ended_at_once_does_not_count(put):  # noqa: F811
+    rows = profiles.read([put(files.megatron([9000, 9000]) + files.megatron([9000, 4000, 1100]))]).tables["steps"]
+    assert figures(rows)["iteration_time"] == (1100.0, "ms")
+
+
+@pytest.mark.parametrize("change", ["tensor_model_parallel_size", "num_layers"])
+def test_two_configurations_of_one_run_are_refused(put, change):  # noqa: F811
+    other = files.MEGATRON | {change: "2"}
+    block = "".join(f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in other.items())
+    rule = "------------------------ arguments ------------------------\n"
+    with pytest.raises(InputError, match="two configurations"):
+        profiles.read([put(files.megatron([9, 9, 7, 7, 7]).replace("[default0]", "") + rule + block)])
+
+
+def test_two_servers_in_one_log_are_refused(put):  # noqa: F811
+    with pytest.raises(InputError, match="two configurations"):
+        profiles.read([put(files.SGLANG_START + files.SGLANG_START.replace("tp_size=4", "tp_size=8"))])
+    assert profiles.read([put(files.SGLANG_START + files.SGLANG_START)]).tables["serving"]
