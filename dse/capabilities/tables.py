@@ -206,7 +206,8 @@ def _profile_rows(
                 "one kind of rows a file",
                 "give the files of one kind at a time",
             )
-        write_lines(rows, next(iter(profile_rows.tables.values())), force)
+        table = next(iter(profile_rows.tables.values()))
+        write_lines(rows, [profiles.public_row(row) for row in table], force)
     if profile_rows.missing:
         raise _missing_values_error(profile_rows, rows)
     return profile_rows.tables, profile_rows.notes

@@ -29,6 +29,7 @@ from dse.measured.profiles import (
 )
 from dse.measured.profiles.attached import attach_logs
 from dse.measured.profiles.logs import LOG_FORMATS
+from dse.measured.profiles.private import public_row as public_row, public_text
 from dse.measured.profiles.run import (
     ALLOWED,
     CELL_ROWS,
@@ -205,15 +206,16 @@ def _missing_model(run: MeasuredRun) -> dict[str, str]:
 def _rows(run: MeasuredRun, run_index: int) -> list[dict[str, str]]:
     """Return a run as rows, column → text: one per figure, one in all of collectives."""
     common_cells = {"source": f"profile {run.tool}", "url_or_repo_path": " ".join(run.files)[:1000]}
+    cells = {column: public_text(text) for column, text in run.cells.items()}
     if run.kind == "collectives":
-        return [common_cells | run.cells]
+        return [common_cells | cells]
     common_cells |= {"config_id": str(run_index + 1)}
-    remark_cells = ({"note": run.note} if run.kind == "serving" else {}) | run.shares
+    remark_cells = ({"note": public_text(run.note)} if run.kind == "serving" else {}) | run.shares
     figures = (
         {"metric": run_figure.metric, "value": number_text(run_figure.value), "unit": run_figure.unit}
         for run_figure in run.figures()
     )
-    return [common_cells | run.cells | figure | remark_cells for figure in figures]
+    return [common_cells | cells | figure | remark_cells for figure in figures]
 
 
 def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
