@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,12 @@ def test_three_generations_of_nccl_tests(tmp_path, name, collective, system, mic
     assert f"rows = {len(rows)}" in added and "scale_up.efficiency" in added and str(path.parent) not in added
 
 
+def test_mlperf_says_the_devices_of_its_nodes(put):  # noqa: F811
+    rows = profiles.read([put(files.mlperf())]).tables["steps"]
+    assert figures(rows) == {"sequences_per_s": (2.588, "seq/s")}
+    assert (rows[0]["n_gpus"], rows[0]["gpu"]) == ("8", "h100-sxm-80gb")
+
+
 def test_a_reduction_to_one_rank_is_said_to_be_none_of_the_table():
     with pytest.raises(InputError, match="the test reduce"):
         profiles.read([reference("nccl_2021_reduce.txt")])
@@ -78,35 +85,15 @@ def test_a_table_without_figures_says_what_it_has():
 
 # Printed tables
 
-PRINTED = """\
-Namespace(backend='{backend}', model='meta-llama/Llama-3.1-8B-Instruct', max_concurrency=32, num_prompts=320)
-============ Serving Benchmark Result ============
-Successful requests:                     320
-Maximum request concurrency:             32
-Benchmark duration (s):                  80.00
-Total input tokens:                      327680
-Total generated tokens:                  40960
-Request throughput (req/s):              4.00
-Output token throughput (tok/s):         512.00
----------------Time to First Token----------------
-Mean TTFT (ms):                          240.00
------Time per Output Token (excl. 1st token)------
-Mean TPOT (ms):                          11.50
----------------Inter-token Latency----------------
-Mean ITL (ms):                           11.50
-Median ITL (ms):                         9.80
-==================================================
-"""
-
 
 def test_a_printed_table_says_what_its_json_says(put):  # noqa: F811
-    printed = profiles.read([put(PRINTED.format(backend="vllm"))]).tables["serving"]
+    printed = profiles.read([put(files.serving_table())]).tables["serving"]
     written = profiles.read([put(files.VLLM | {"tensor_parallel_size": None}, "r.json")]).tables["serving"]
     assert [row | {"url_or_repo_path": ""} for row in printed] == [row | {"url_or_repo_path": ""} for row in written]
 
 
 def test_two_printed_tables_are_two_runs(put):  # noqa: F811
-    both = PRINTED.format(backend="vllm") + PRINTED.format(backend="sglang").replace("512.00", "600.00")
+    both = files.serving_table() + files.serving_table("sglang", 600.0)
     rows = profiles.read([put(both)]).tables["serving"]
     rates = {row["framework"]: row["value"] for row in rows if row["metric"] == "output_throughput_total"}
     assert rates == {"vllm": "512", "sglang": "600"}
@@ -125,10 +112,8 @@ def test_golden_values_by_step_or_in_a_list(put, is_list):  # noqa: F811
 
 
 def test_runs_of_a_chart_of_wandb_are_apart(put):  # noqa: F811
-    text = '"Step","a - iteration-time","a - iteration-time__MIN","b - iteration-time"\n'
-    text += "".join(f'"{i}","{1.0 + 1 / i}","0.1","{2.0 + 1 / i}"\n' for i in range(1, 8))
-    rows = profiles.read([put(text, "wandb.csv")]).tables["steps"]
-    assert [float(row["value"]) for row in rows] == [1.2, 2.2]
+    rows = profiles.read([put(files.wandb(), "wandb.csv")]).tables["steps"]
+    assert [float(row["value"]) for row in rows] == [1.2, 2.4]
     history = "_step,throughput(tps),memory/max_reserved(GiB),loss\n" + "".join(
         f"{i},{100 + i},{i},3\n" for i in range(5)
     )
@@ -140,17 +125,14 @@ def test_runs_of_a_chart_of_wandb_are_apart(put):  # noqa: F811
 
 
 def test_aiperf_names_its_model_and_its_load_in_lists(put):  # noqa: F811
-    phases = [{"name": "warmup", "type": "concurrency", "concurrency": 1, "requests": 2},
-              {"name": "profiling", "type": "concurrency", "concurrency": 8, "requests": 80}]  # fmt: skip
-    config = {"models": {"items": [{"name": "llama-3.1-8b"}], "strategy": "round_robin"}, "phases": phases}
-    new = files.GENAI_PERF | {"schema_version": "1.3", "input_config": config}
+    new = json.loads(files.aiperf())
     rows = {}
     for name, document in (("old", files.GENAI_PERF), ("new", new)):
         rows[name] = profiles.read([put(document, f"{name}.json")]).tables["serving"]
     assert [row | {"url_or_repo_path": ""} for row in rows["new"]] == [
         row | {"url_or_repo_path": ""} for row in rows["old"]
     ]
-    rated = config | {"phases": [{"name": "profiling", "type": "poisson", "rate": 4.0}]}
+    rated = new["input_config"] | {"phases": [{"name": "profiling", "type": "poisson", "rate": 4.0}]}
     rows = profiles.read([put(new | {"input_config": rated}, "rate.json")]).tables["serving"]
     assert rows[0]["batch"] == "6.802" and "ttft_mean" not in figures(rows)  # 4 requests/s of 1.7005 s each
 
@@ -268,7 +250,7 @@ DECODE = (
 )
 
 
-def _decoding(batches, start=files.SGLANG_START):
+def decoding(batches, start=files.SGLANG_START):
     """The log of a server of decode steps: (requests, tokens a second), a line each."""
     return start + "".join(
         DECODE.format(second=i, running=n, tokens=1000 * n, rate=rate) for i, (n, rate) in enumerate(batches)
@@ -276,7 +258,7 @@ def _decoding(batches, start=files.SGLANG_START):
 
 
 def test_lines_of_decode_steps_are_batches_against_rates(put):  # noqa: F811
-    found = profiles.read([put(_decoding([(32, 900.0), (32, 1600.0), (32, 1602.0), (64, 2000.0), (64, 2560.0)]))])
+    found = profiles.read([put(decoding([(32, 900.0), (32, 1600.0), (32, 1602.0), (64, 2000.0), (64, 2560.0)]))])
     rows = [row for row in found.tables["serving"] if row["metric"] == "tpot_mean"]
     assert [(row["batch"], row["isl"], row["osl"], row["batch_kind"]) for row in rows] == [
         ("32", "1000", "2", "static batch"), ("64", "1000", "2", "static batch"),
