@@ -47,9 +47,9 @@ Columns = Annotated[bool, Option("List the columns of the tables and exit.", ins
 Profile = Annotated[
     bool,
     Option(
-        "Read files of tools instead of tables: logs of Megatron-LM, NeMo, torchtitan, MaxText; results of "
-        "vllm bench serve, sglang bench_serving, GenAI-Perf; starts of vLLM, SGLang, TensorRT-LLM; nccl-tests, "
-        "rccl-tests; profiles of PyTorch, JAX and Nsight Systems; power logs of nvidia-smi and DCGM next to their run.",
+        "Read files of tools instead of tables: logs of Megatron-LM, NeMo, torchtitan, MaxText, MLPerf; golden values; "
+        "CSV of W&B; results of vllm bench serve, sglang bench_serving, GenAI-Perf, AIPerf; logs of vLLM, SGLang, "
+        "TensorRT-LLM; nccl-tests, rccl-tests; profiles of PyTorch, JAX and Nsight Systems; power logs of nvidia-smi and DCGM next to their run.",
         local="reads files of this machine",
     ),
 ]

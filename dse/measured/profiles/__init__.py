@@ -114,8 +114,8 @@ def file_runs(path: Path) -> list[MeasuredRun]:
                 f"more than {run.warm_up}, which warm up",
                 "give a longer run, or check that the log is whole",
             )
-    if not runs:
-        raise InputError(str(path), "no measured lines", ALLOWED, "check that the file is whole")
+    if not runs or not any(run.kind != "serving" or run.peaks for run in runs):
+        raise InputError(str(path), "no measured figures", ALLOWED, "check that the file is whole")
     return runs
 
 
@@ -126,10 +126,10 @@ def _log_runs(path: Path) -> list[MeasuredRun]:
     """Return the runs of a log, whose lines count more than the command line before them, or raise InputError."""
     command_cells, command = dict[str, str](), ""
     for line in itertools.islice(read_lines(path), _HEAD):
-        reader = next((reader for signature, reader in LOGS.values() if re.search(signature, line)), None)
-        if reader is not None:
+        name = next((name for name, (signature, _) in LOGS.items() if re.search(signature, line)), "")
+        if name:
             try:
-                runs = reader(read_lines(path))
+                runs = _log_of(path, name) + [run for other in _BESIDE.get(name, ()) for run in _log_of(path, other)]
             except InputError as error:
                 where = error.where if error.where.startswith(str(path)) else f"{path}: {error.where}"
                 raise InputError(where, error.got, error.allowed, error.fix) from None
@@ -145,6 +145,17 @@ def _log_runs(path: Path) -> list[MeasuredRun]:
 
 #: Characters of a command line; lines before the first of a tool.
 _COMMAND, _HEAD = 1 << 15, 1_000_000
+
+
+#: Logs that may stand in one file: a server's and its client's.
+_BESIDE = {"engine": ("serving table",), "serving table": ("engine",)}
+
+
+def _log_of(path: Path, name: str) -> list[MeasuredRun]:
+    """Return the runs of a file as a log of a tool, [] for one without lines of it."""
+    signature, reader = LOGS[name]
+    has_lines = any(re.search(signature, line) for line in read_lines(path))
+    return reader(read_lines(path)) if has_lines else []
 
 
 def _command_cells(command: str) -> dict[str, str]:
@@ -226,6 +237,9 @@ def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
     if len(run.files) > 1:
         parts = "; parts of a step are those of the first" if run.shares else ""
         yield f"{len(run.files)} files of one configuration count as ranks of one run: {', '.join(run.files)}{parts}"
+    if "framework" in run.guessed and "software" not in overrides:
+        engine = run.cells["framework"]
+        yield f"{run.files[0]}: engine {engine} as its client is named; its server's log or --software states it"
     if run.note:
         yield f"{run.files[0]}: {run.note}"
     differ = {name: run.cells[name] for name in overrides if run.cells.get(name, overrides[name]) != overrides[name]}

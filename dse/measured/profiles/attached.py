@@ -46,9 +46,7 @@ def _completed_loads(loads: Sequence[MeasuredRun], results: Sequence[MeasuredRun
     lengths: dict[str, str] = {}
     for run in loads:
         benchmarks = [result for result in results if result.kind == "serving" and _is_engine_of(run, result)]
-        benchmarks = [
-            result for result in benchmarks if result.window or result.guessed or result.peaks.keys() - _MEMORY
-        ]
+        benchmarks = [result for result in benchmarks if result.peaks.keys() - _MEMORY]
         if len(benchmarks) == 1:
             result = benchmarks[0]
             lengths = {name: result.cells[name] for name in ("isl", "osl") if name in result.cells}
@@ -117,7 +115,7 @@ def _attach_engine_starts(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
         for run in matching_results:
             own_cells = {name: text for name, text in run.cells.items() if name not in run.guessed}
             model = known_model(own_cells.get("model", ""), engines[0].cells.get("model", ""))
-            run.cells = engines[0].cells | own_cells | ({"model": model} if model else {})
+            run.cells, run.guessed = engines[0].cells | own_cells | ({"model": model} if model else {}), ()
         matching_results[0].peaks |= engines[0].peaks
         remark = f"engine and its memory as {engines[0].files[0]} says"
         matching_results[0].note = joined_remarks(matching_results[0].note, remark, engines[0].note)

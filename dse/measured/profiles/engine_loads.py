@@ -21,9 +21,10 @@ _SHARE, _CHANGE = 0.05, 0.1
 #: Decode steps that a row of decode steps alone has: one after the first token.
 _STEPS = 2
 
-#: Lines that are kept, and the rank that writes one.
+#: Lines that are kept; the process that writes one, and its data-parallel rank.
 _MAX_LINES = 200_000
-_RANK = re.compile(r"\bEngine (\d{1,6})\b|\bDP(\d{1,6})\b")
+_PROCESS = re.compile(r"\bEngine \d{1,6}\b|\b(?:DP|TP|EP|PP)\d{1,6}\b")
+_REPLICA = re.compile(r"(?:Engine |DP)(\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +44,14 @@ class EngineLoads:
     Args:
         patterns: of such lines, with groups ``running`` and ``rate``, and those of ``tokens``, ``usage`` (% or share),
             ``prompt`` (tokens of prompts a second) and ``drafted`` that a tool has.
-        prompts: pattern of lines that tell of prompts of the next line.
+        prompts: words of lines that tell of prompts of the next line.
+        drafts: words of lines that tell of drafted tokens in all lines.
     """
 
-    def __init__(self, patterns: Sequence[str], prompts: str = "") -> None:
+    def __init__(self, patterns: Sequence[str], prompts: str = "", drafts: str = "") -> None:
         """Compile the patterns; no lines yet."""
-        self._patterns, self._prompts = [re.compile(pattern) for pattern in patterns], prompts
+        self._patterns = [re.compile(pattern) for pattern in patterns]
+        self._prompts, self._drafts, self._has_drafts = prompts, drafts, False
         self._lines: list[_Line] = []
         self._before: dict[str, float] = {}
         self._pending: set[str] = set()
@@ -56,19 +59,20 @@ class EngineLoads:
 
     def add(self, line: str) -> bool:
         """Add a line, and return whether it tells of the load."""
-        rank = (_RANK.search(line) or ("",))[0]
+        self._has_drafts |= bool(self._drafts) and self._drafts in line
+        process = " ".join(_PROCESS.findall(line))
         if self._prompts and self._prompts in line:
-            self._pending.add(rank)
+            self._pending.add(process)
             return True
         match = next((found for pattern in self._patterns if (found := pattern.search(line))), None)
         if match is None:
             return False
         groups = {name: float(text.rstrip("%")) for name, text in match.groupdict().items() if text and text != "."}
         running, rate = groups["running"], groups["rate"]
-        has_prompts = rank in self._pending or groups.get("prompt", 0.0) > 0.0
-        before = self._before.get(rank, 0.0)
-        self._before[rank] = running
-        self._pending.discard(rank)
+        has_prompts = process in self._pending or groups.get("prompt", 0.0) > 0.0
+        before = self._before.get(process, 0.0)
+        self._before[process] = running
+        self._pending.discard(process)
         if groups.get("drafted", 0.0) > 1.0:
             self._n_drafted += 1
         elif running >= 1.0 and 0.0 < rate < 1e9 and len(self._lines) < _MAX_LINES:
@@ -79,9 +83,12 @@ class EngineLoads:
         return True
 
     def runs(self, engine: MeasuredRun) -> list[MeasuredRun]:
-        """Return the runs of the lines for the engine that wrote them, those of equal requests as one."""
+        """Return the runs of the lines of an engine, those of equal requests as one; [] where tokens are drafted."""
+        if self._has_drafts:
+            return []
         lines = [line for line in self._lines if line.is_steady] or self._lines
-        ranks = float(engine.cells.get("dp", "1")) if len(self._before) > 1 else 1.0
+        replicas = {match[1] for process in self._before if (match := _REPLICA.search(process))}
+        ranks = float(engine.cells.get("dp", "1")) if len(replicas) > 1 else 1.0
         remark = "" if any(line.is_steady for line in lines) else "; requests change from line to line"
         if self._n_drafted:
             remark += f"; {self._n_drafted} lines with drafted tokens do not count"

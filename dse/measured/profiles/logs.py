@@ -99,6 +99,7 @@ class LogFormat:
     setting_lines: str = ""
     loads: tuple[str, ...] = ()
     prompts: str = ""
+    drafts: str = ""
     begin: str = ""
     last_setting: bool = False
     tools: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -123,7 +124,7 @@ class LogFormat:
         Raises:
             InputError: for two configurations in what is one run by its steps.
         """
-        parts, pending, loads = [_Part(self)], list[_Found](), EngineLoads(self.loads, self.prompts)
+        parts, pending, loads = [_Part(self)], list[_Found](), EngineLoads(self.loads, self.prompts, self.drafts)
         tool = self.tool
         for line in lines:
             tool = tool or next((name for name, words in self.tools.items() if re.search(words, line)), "")

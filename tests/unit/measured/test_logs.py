@@ -281,6 +281,33 @@ def test_lines_with_prompts_are_a_load_of_the_lengths_of_the_benchmark(put):  # 
     assert row["isl"] == str(round(0.1 * 447440 / 64))  # of the cache that the engine has
 
 
+def test_a_server_and_its_client_in_one_file_are_one_run(put):  # noqa: F811
+    start = files.SGLANG_START.replace("Qwen/Qwen3-14B", "meta-llama/Llama-3.1-8B-Instruct")
+    rows = profiles.read([put(start + files.serving_table())]).tables["serving"]
+    assert {row["framework"] for row in rows} == {"sglang"} and {row["tp"] for row in rows} == {"4"}
+    assert {"tpot_mean", "cache_tokens"} <= set(figures(rows))
+
+
+def test_an_engine_that_only_its_client_names_is_remarked(put):  # noqa: F811
+    assert any("as its client is named" in note for note in profiles.read([put(files.VLLM, "r.json")]).notes)
+    assert not any("as its client" in note for note in profiles.read([put(files.SGLANG, "r.json")]).notes)
+
+
+def test_lines_with_drafted_tokens_are_no_load(put):  # noqa: F811
+    text = decoding([(32, 1600.0), (32, 1602.0)]) + "SpecDecoding metrics: Mean acceptance length: 2.3\n"
+    assert "tpot_mean" not in figures(profiles.read([put(text)]).tables["serving"])
+
+
+def test_lines_of_several_ranks_are_of_all_of_them(put):  # noqa: F811
+    start = files.SGLANG_START.replace("dp_size=1", "dp_size=2")
+    lines = decoding([(32, 1600.0)] * 4, "")
+    both = start + lines.replace(" TP0]", " DP0 TP0]") + lines.replace(" TP0]", " DP1 TP0]")
+    row = next(
+        row for row in profiles.read([put(both)]).tables["serving"] if row["metric"] == "decode_throughput_total"
+    )
+    assert (row["batch"], row["value"], row["dp"], row["n_gpus"]) == ("64", "3200", "2", "8")
+
+
 # Several runs in one file
 
 
