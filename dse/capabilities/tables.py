@@ -49,7 +49,8 @@ Profile = Annotated[
     Option(
         "Read files of tools instead of tables: logs of Megatron-LM, NeMo, torchtitan, MaxText, MLPerf; golden values; "
         "CSV of W&B; results of vllm bench serve, sglang bench_serving, GenAI-Perf, AIPerf; logs of vLLM, SGLang, "
-        "TensorRT-LLM; nccl-tests, rccl-tests; profiles of PyTorch, JAX and Nsight Systems; power logs of nvidia-smi and DCGM next to their run.",
+        "TensorRT-LLM; nccl-tests, rccl-tests; profiles of PyTorch, JAX and Nsight Systems; power logs of nvidia-smi "
+        "and DCGM next to their run.",
         local="reads files of this machine",
     ),
 ]
