@@ -16,7 +16,8 @@ _SECONDS = {"s": 1.0, "ms": 1e-3}
 def attach_logs(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
     """Return the runs of steps, serving and collectives with what logs of power and of engines tell of them.
 
-    Logs of power and clocks, of all nodes, belong to the one run that is given with them; what a log of an engine's
+    Logs of power and clocks, of all nodes, belong to the one run that is given with them, or to each that says when it
+    ran; what a log of an engine's
     start states fills the open cells of results of that engine, and its memory counts with the first of these.
 
     Raises:
@@ -27,14 +28,17 @@ def attach_logs(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
     loads = _completed_loads([run for run in runs if run.kind == "load"], results)
     if logs:
         timed_runs = [run for run in results if run.kind in ("steps", "serving") and run.tool != "dse-trace"]
-        if len(timed_runs) != 1:
+        windows = [run.window for run in timed_runs if run.window]
+        if not timed_runs or len(timed_runs) > max(len(windows), 1):
             raise InputError(
                 logs[0].files[0],
                 f"a log of power and clocks with {len(timed_runs) or 'no'} runs",
-                "one run: a log of training, a profile, or a result of a benchmark",
+                "one run: a log of training, a profile, or a result of a benchmark; several that say when they ran",
                 "name the file of the run that it was kept of next to it, one run at a time",
             )
-        _add_power(timed_runs[0], logs)
+        for run in timed_runs:
+            if len(timed_runs) == 1 or (run.window and all(log.within and log.within(run.window) for log in logs)):
+                _add_power(run, logs)
     return [*results, *loads]
 
 

@@ -18,14 +18,15 @@ import numpy as np
 
 from dse.measured.profiles.run import CELL_ROWS, Figure, MeasuredRun, Window, device_slug, seconds_of
 
+#: Number of a sample → its names in nvidia-smi, dcgmi dmon, DCGM and amd-smi, the best first.
+_COLUMNS: dict[str, list[str]] = CELL_ROWS["telemetry"]
+
 #: A heading of columns, or a line of an exporter; no command line that asks for them.
 SIGNATURE = re.compile(
-    r"^[^-=]{0,400}\b(?:power\.draw|power_w|DCGM_FI_DEV_POWER_USAGE)\b[^-=]*$"
-    r"|^[\s\d.]*# ?Entity\s+\w|^DCGM_FI_DEV_\w+\{"
+    r"^[^-=]{0,400}\b(?:power\.draw|DCGM_FI_DEV_POWER_USAGE)\b[^-=]*$|^[\s\d.]*# ?Entity\s+\w|^DCGM_FI_DEV_\w+\{"
+    rf"|^(?=.*,)[\w., ]{{0,400}}\b(?:{'|'.join(name for name in _COLUMNS['power'] if '_' in name)})\b[\w., ]*$"
 )
 
-#: Number of a sample → its names in nvidia-smi, dcgmi dmon and DCGM, the best first.
-_COLUMNS: dict[str, list[str]] = CELL_ROWS["telemetry"]
 _FIELD = {name: field for field, names in _COLUMNS.items() for name in names}
 _DEVICE = ("index", "uuid", "gpu_uuid", "gpu_index", "pci.bus_id", "gpu_bus_id", "gpu")
 _NAME = ("name", "gpu_name", "modelName")

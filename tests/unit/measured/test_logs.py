@@ -244,6 +244,20 @@ def test_power_of_another_time_is_said_to_be_so(put):  # noqa: F811
     assert any("the log does not hold that of the run" in note for note in found.notes)
 
 
+def test_power_of_each_of_several_benchmarks(put):  # noqa: F811
+    """One log of power, whose headings are those of an exporter's CSV, and two results that say when they ran."""
+    seconds = [(START + i, (90.0, 551.9, 120.0, 690.0)[i // 100]) for i in range(400)]
+    log = "timestamp_unix,hostname,gpu_index,gpu_uuid,power_w\n"
+    log += "".join(f"{at},n1,{gpu},GPU-{gpu},{watts + gpu}\n" for at, watts in seconds for gpu in range(2))
+    windows = [
+        {"benchmark_start_time_unix": START + at, "benchmark_end_time_unix": START + at + 80} for at in (110, 310)
+    ]
+    results = [put(files.VLLM | {"max_concurrency": 8 + i} | each, f"{i}.json") for i, each in enumerate(windows)]
+    rows = profiles.read([*results, put(log, "samples.csv")]).tables["serving"]
+    totals = [float(row["value"]) for row in rows if row["metric"] == "avg_power_total"]
+    assert totals == pytest.approx([2 * 551.9 + 1, 2 * 690.0 + 1])
+
+
 DECODE = (
     "[2026-03-14 04:59:{second:02d} TP0] Decode batch, #running-req: {running}, #token: {tokens}, token usage: 0.14, "
     "cuda graph: True, gen throughput (token/s): {rate}, #queue-req: 0\n"
