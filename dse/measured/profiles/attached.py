@@ -97,6 +97,8 @@ def _add_power(run: MeasuredRun, logs: Sequence[MeasuredRun]) -> None:
     if "sm_clock" in slowest:
         limit = f" of {slowest['sm_clock_limit']:.0f}" if "sm_clock_limit" in slowest else ""
         remark += f"; slowest at {slowest['sm_clock']:.0f}{limit} MHz"
+    if not is_within:
+        remark = joined_remarks(remark, *(log.note for log in logs))
     if window and not is_within:
         remark += "; over the time at work, since the log does not hold that of the run"
     elif window:

@@ -28,7 +28,7 @@ _REPLICA = re.compile(r"(?:Engine |DP)(\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
-class _Line:
+class _LoadLine:
     """A line: requests that run, tokens a second, tokens of the cache (a share of it below 0), whether prompts ran."""
 
     running: float
@@ -52,7 +52,7 @@ class EngineLoads:
         """Compile the patterns; no lines yet."""
         self._patterns = [re.compile(pattern) for pattern in patterns]
         self._prompts, self._drafts, self._has_drafts = prompts, drafts, False
-        self._lines: list[_Line] = []
+        self._lines: list[_LoadLine] = []
         self._before: dict[str, float] = {}
         self._pending: set[str] = set()
         self._n_drafted = 0
@@ -79,7 +79,7 @@ class EngineLoads:
             is_share = "usage" in groups and "tokens" not in groups
             cached = -0.01 * groups["usage"] if is_share else groups.get("tokens", 0.0)
             is_steady = abs(before - running) <= _CHANGE * running
-            self._lines.append(_Line(running, rate, cached, has_prompts, is_steady))
+            self._lines.append(_LoadLine(running, rate, cached, has_prompts, is_steady))
         return True
 
     def runs(self, engine: MeasuredRun) -> list[MeasuredRun]:
@@ -93,7 +93,7 @@ class EngineLoads:
         if self._n_drafted:
             remark += f"; {self._n_drafted} lines with drafted tokens do not count"
         cache_tokens = engine.peaks["cache_tokens"].value if "cache_tokens" in engine.peaks else 0.0
-        by_batch: dict[tuple[bool, float], list[_Line]] = {}
+        by_batch: dict[tuple[bool, float], list[_LoadLine]] = {}
         for line in lines:
             by_batch.setdefault((line.has_prompts, line.running), []).append(line)
         runs = []

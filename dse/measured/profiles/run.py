@@ -39,7 +39,7 @@ class Figure(NamedTuple):
     unit: str
 
 
-class Window(NamedTuple):
+class TimeWindow(NamedTuple):
     """Begin and end of a measured part, in s since 1970 by a clock in UTC or in a local time."""
 
     start: float
@@ -86,9 +86,9 @@ class MeasuredRun:
     warm_up: int = WARM_UP
     part: int = 0  #: of a file with several runs: those of equal cells are no ranks of one
     guessed: tuple[str, ...] = ()  #: columns that another file of the run may replace
-    window: Window | None = None  #: when the measured part ran, where the file says it
+    window: TimeWindow | None = None  #: when the measured part ran, where the file says it
     #: Of a log of power: a time → the figures of each device in it.
-    within: Callable[[Window], list[list[Figure]]] | None = None
+    within: Callable[[TimeWindow], list[list[Figure]]] | None = None
     shares: dict[str, str] = dataclasses.field(default_factory=dict)  #: column → ms a step, of parts of a step
 
     def figures(self) -> list[Figure]:

@@ -22,7 +22,7 @@ from dse.measured.profiles.run import (
     CELL_ROWS,
     Figure,
     MeasuredRun,
-    Window,
+    TimeWindow,
     known_model,
     number_text,
     read_blocks,
@@ -170,16 +170,16 @@ def _has_roles(info: Any) -> bool:
     return "decode" in info or any(state.get("disaggregation_mode") in ("prefill", "decode") for state in states)
 
 
-def _window(result: Mapping[str, Any]) -> Window | None:
+def _window(result: Mapping[str, Any]) -> TimeWindow | None:
     """Return when a benchmark ran, None where its result does not say it."""
     rows = CELL_ROWS["client"]["windows"]
     start, end = (
         next(filter(None, (seconds_of(result.get(key)) for key in rows[name])), 0.0) for name in ("start", "end")
     )
     if start and end > start:
-        return Window(start, end, is_utc=True)
+        return TimeWindow(start, end, is_utc=True)
     end, duration = seconds_of(result.get("date")), _number(result.get("duration"))
-    return Window(end - duration, end, is_utc=False) if end and duration else None
+    return TimeWindow(end - duration, end, is_utc=False) if end and duration else None
 
 
 #: The begin of a printed table; a label with its value; a printed argument with its value.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.measured.profiles.run import CELL_ROWS, Figure, MeasuredRun, Window, device_slug, seconds_of
+from dse.measured.profiles.run import CELL_ROWS, Figure, MeasuredRun, TimeWindow, device_slug, seconds_of
 
 #: Number of a sample → its names in nvidia-smi, dcgmi dmon, DCGM and amd-smi, the best first.
 _COLUMNS: dict[str, list[str]] = CELL_ROWS["telemetry"]
@@ -37,12 +37,14 @@ _POWER_BITS, _HEAT_BITS = 0x04 | 0x80, 0x20 | 0x40
 
 _ENTITY = re.compile(r"\bGPU\s+(\d+)\s+(\S.*)$")
 _EXPORTER_LINE = re.compile(r"^(DCGM_FI_DEV_\w+)\{([^}]*)\}\s+(\S+)")
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_LABEL = re.compile(r'\b(\w{1,100})="([^"]{0,1000})"')
 
 #: Devices of one log.
 _MAX_DEVICES = 4096
 #: Least share of the busiest device's power that a device at work draws.
 _WORKING_SHARE = 0.5
+#: Share of the samples of a run that may be idle without a remark.
+_LARGEST_IDLE = 0.1
 #: Step and most of the difference of a local time from UTC, s.
 _ZONE_STEP, _ZONES = 900.0, 56
 #: Samples that a time has to hold.
@@ -87,10 +89,20 @@ def read(lines: Iterable[str]) -> list[MeasuredRun]:
     slugs = {device_slug(name) for name in names} - {""}
     run.cells = {"gpu": slugs.pop()} if len(slugs) == 1 else {}
     run.within = functools.partial(_figures_within, series)
+    idle_share = max((_idle_share(powers[device], highs[device]) for device in working_devices), default=0.0)
+    if idle_share > _LARGEST_IDLE:
+        run.note = f"idle for {100.0 * idle_share:.0f} % of the time between: of several runs, or of one that waits"
     return [run] if run.steps else []
 
 
-def _figures_within(series: Mapping[str, Mapping[str, array[float]]], window: Window) -> list[list[Figure]]:
+def _idle_share(power: np.ndarray, high_power: float) -> float:
+    """Return the share of the samples from the first to the last at work that are nearer to idle."""
+    is_busy = power > 0.5 * (float(np.nanmin(power)) + high_power)
+    busy_indices = np.flatnonzero(is_busy)
+    return 1.0 - float(np.mean(is_busy[busy_indices[0] : busy_indices[-1] + 1])) if len(busy_indices) else 0.0
+
+
+def _figures_within(series: Mapping[str, Mapping[str, array[float]]], window: TimeWindow) -> list[list[Figure]]:
     """Return the means of each device at work over the samples of a time, [] where the log has none of it.
 
     Where the log has a local time and the run one in UTC, or the other way round, their difference is the number of

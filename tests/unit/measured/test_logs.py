@@ -242,6 +242,7 @@ def test_power_of_another_time_is_said_to_be_so(put):  # noqa: F811
     window = {"benchmark_start_time_unix": START + 1e6, "benchmark_end_time_unix": START + 1e6 + 80}
     found = profiles.read([put(files.VLLM | window, "r.json"), put(_samples(), "smi.csv")])
     assert any("the log does not hold that of the run" in note for note in found.notes)
+    assert any("idle for 33 % of the time between" in note for note in found.notes)
 
 
 def test_power_of_each_of_several_benchmarks(put):  # noqa: F811
