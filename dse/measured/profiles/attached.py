@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from dse.designs import catalog
 from dse.errors import InputError
+from dse.measured.profiles.engines import checkpoint_cells
 from dse.measured.profiles.run import CELL_ROWS, Figure, MeasuredRun, known_model, number_text
 from dse.measured.table import joined_remarks
 
@@ -39,6 +40,9 @@ def attach_logs(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
         for run in timed_runs:
             if len(timed_runs) == 1 or (run.window and all(log.within and log.within(run.window) for log in logs)):
                 _add_power(run, logs)
+    for run in (*results, *loads):
+        if run.kind == "serving" and "precision" not in run.cells:
+            run.cells |= checkpoint_cells(run.cells.get("model", ""))
     return [*results, *loads]
 
 

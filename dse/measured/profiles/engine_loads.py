@@ -24,18 +24,19 @@ _STEPS = 2
 #: Lines that are kept; the process that writes one, and its data-parallel rank.
 _MAX_LINES = 200_000
 _PROCESS = re.compile(r"\bEngine \d{1,6}\b|\b(?:DP|TP|EP|PP)\d{1,6}\b")
-_REPLICA = re.compile(r"(?:Engine |DP)(\d+)")
+_REPLICA = re.compile(r"(?:Engine |DP)\d")
 
 
 @dataclasses.dataclass(frozen=True)
 class _LoadLine:
-    """A line: requests that run, tokens a second, tokens of the cache (a share of it below 0), whether prompts ran."""
+    """A line: requests that run, tokens a second, tokens of the cache (a share of it below 0), what it is of."""
 
     running: float
     rate: float
     cached: float
     has_prompts: bool
     is_steady: bool
+    is_of_rank: bool
 
 
 class EngineLoads:
@@ -79,7 +80,8 @@ class EngineLoads:
             is_share = "usage" in groups and "tokens" not in groups
             cached = -0.01 * groups["usage"] if is_share else groups.get("tokens", 0.0)
             is_steady = abs(before - running) <= _CHANGE * running
-            self._lines.append(_LoadLine(running, rate, cached, has_prompts, is_steady))
+            is_of_rank = _REPLICA.search(process) is not None
+            self._lines.append(_LoadLine(running, rate, cached, has_prompts, is_steady, is_of_rank))
         return True
 
     def runs(self, engine: MeasuredRun) -> list[MeasuredRun]:
@@ -87,17 +89,16 @@ class EngineLoads:
         if self._has_drafts:
             return []
         lines = [line for line in self._lines if line.is_steady] or self._lines
-        replicas = {match[1] for process in self._before if (match := _REPLICA.search(process))}
-        ranks = float(engine.cells.get("dp", "1")) if len(replicas) > 1 else 1.0
+        replicas = float(engine.cells.get("dp", "1"))
         remark = "" if any(line.is_steady for line in lines) else "; requests change from line to line"
         if self._n_drafted:
             remark += f"; {self._n_drafted} lines with drafted tokens do not count"
         cache_tokens = engine.peaks["cache_tokens"].value if "cache_tokens" in engine.peaks else 0.0
-        by_batch: dict[tuple[bool, float], list[_LoadLine]] = {}
+        by_batch: dict[tuple[bool, float, float], list[_LoadLine]] = {}
         for line in lines:
-            by_batch.setdefault((line.has_prompts, line.running), []).append(line)
+            by_batch.setdefault((line.has_prompts, line.running, replicas if line.is_of_rank else 1.0), []).append(line)
         runs = []
-        for (has_prompts, running), alike in sorted(by_batch.items()):
+        for (has_prompts, running, ranks), alike in sorted(by_batch.items()):
             if len(alike) < _SHARE * len(lines):
                 continue
             rate = statistics.median(line.rate for line in alike)

@@ -72,6 +72,16 @@ def engine_cells(tool: str, settings: Mapping[str, str]) -> dict[str, str]:
     return cells
 
 
+def checkpoint_cells(model: str) -> dict[str, str]:
+    """Return the format of a checkpoint as a cell where its name says it, {} where it exists in several.
+
+    >>> checkpoint_cells("deepseek-ai/DeepSeek-R1"), checkpoint_cells("Qwen/Qwen3-14B")
+    ({'precision': 'fp8-block'}, {})
+    """
+    precision = _precision_cell(values_of("vllm", {"--model": model})) if model else ""
+    return {"precision": precision} if precision else {}
+
+
 def _precision_cell(values: Mapping[str, float]) -> str:
     """Return the format of weights in the words of tables, "" for none: of mixtures 4 bits are those of the experts."""
     expert_bytes, weight_bytes = values.get(_EXPERT_BYTES, 0.0), values.get(_WEIGHT_BYTES, 0.0)

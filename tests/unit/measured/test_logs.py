@@ -204,6 +204,13 @@ def test_formats_of_weights(put, model, quantization, gigabytes, precision):  # 
     assert profiles.read([put(text)]).tables["serving"][0].get("precision") == precision
 
 
+def test_results_have_the_format_of_a_checkpoint_that_exists_in_one(put):  # noqa: F811
+    for model, precision in {"openai/gpt-oss-120b": "mxfp4", "deepseek-ai/DeepSeek-R1": "fp8-block"}.items():
+        rows = profiles.read([put(files.VLLM | {"model_id": model}, "r.json")]).tables["serving"]
+        assert rows[0]["precision"] == precision
+    assert "precision" not in profiles.read([put(files.VLLM, "r.json")]).tables["serving"][0]
+
+
 def test_weights_that_belie_a_format_are_remarked(put):  # noqa: F811
     text = files.VLLM_START.replace("quantization=None", "quantization=fp8")  # 14.99 GiB of 8.03 G parameters
     (note,) = [note for note in profiles.read([put(text)]).notes if "a parameter" in note]
@@ -317,6 +324,10 @@ def test_lines_of_several_ranks_are_of_all_of_them(put):  # noqa: F811
     start = files.SGLANG_START.replace("dp_size=1", "dp_size=2")
     lines = decoding([(32, 1600.0)] * 4, "")
     both = start + lines.replace(" TP0]", " DP0 TP0]") + lines.replace(" TP0]", " DP1 TP0]")
+    alone = profiles.read([put(start + lines.replace(" TP0]", " DP1 TP0]"), "1.log")]).tables["serving"]
+    assert {row["batch"] for row in alone if row["metric"] == "tpot_mean"} == {
+        "64"
+    }  # the other rank has a log of its own
     row = next(
         row for row in profiles.read([put(both)]).tables["serving"] if row["metric"] == "decode_throughput_total"
     )
