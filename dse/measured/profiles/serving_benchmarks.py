@@ -142,9 +142,7 @@ def _add_load(run: MeasuredRun, result: Mapping[str, Any], n_finished: float, fi
     else:
         batch_kind, figures = "static batch", {}
     if batch_kind != "concurrency":
-        run.note = joined_remarks(
-            run.note, "a burst, all requests at once: of its times none is that of a steady state"
-        )
+        run.note = joined_remarks(run.note, _BURST)
     run.cells |= {"batch": number_text(batch)} if batch_kind != "offline" else {}
     run.cells["batch_kind"] = batch_kind
     run.peaks = {name: Figure(name, value, "ms") for name, value in figures.items()}
@@ -182,9 +180,10 @@ def _window(result: Mapping[str, Any]) -> TimeWindow | None:
     return TimeWindow(end - duration, end, is_utc=False) if end and duration else None
 
 
-#: The begin of a printed table; a label with its value; a printed argument with its value.
-PRINTED = re.compile(r"=+ Serving Benchmark Result =+")
-_LABEL = re.compile(r"^\s*([A-Z][A-Za-z0-9 /()]{2,60}):\s+(\S+(?: \S+)?)\s*$")
+#: The begin and the end of a printed table; a label with its value; a printed argument with its value.
+PRINTED, _END = re.compile(r"=+ Serving Benchmark Result =+"), re.compile(r"={30}\s*$")
+_LABELS = sorted(CELL_ROWS["client"]["labels"], key=len, reverse=True)
+_LABEL = re.compile(rf"(?:^|\s)({'|'.join(map(re.escape, _LABELS))}):\s+(\S+(?: \S+)?)\s*$")
 _ARGUMENT = re.compile(r"\b([a-z_]{3,40})=('[^']{0,500}'|\"[^\"]{0,500}\"|[\w.\-/+]{1,100})")
 
 
@@ -204,9 +203,11 @@ def read_printed(lines: Iterable[str]) -> list[MeasuredRun]:
             arguments = {names[name]: _typed(text) for name, text in pairs.items() if name in names and text != "None"}
         elif is_begin:
             result = {}
-        elif result is not None and (label := _LABEL.match(line)):
-            key = CELL_ROWS["client"]["labels"].get(label[1])
-            result |= {key: _typed(label[2])} if key and label[2] != "not set" else {}
+        elif result is not None and _END.search(line):
+            runs.append(_printed_run(arguments | result))
+            result = None
+        elif result is not None and (label := _LABEL.search(line)) and label[2] != "not set":
+            result[CELL_ROWS["client"]["labels"][label[1]]] = _typed(label[2])
     return runs
 
 
@@ -275,23 +276,29 @@ def _genai_perf_run(result: Mapping[str, Any]) -> MeasuredRun | None:
             run.cells[column] = number_text(value)
     _add_output_rate(run, _mean(result, "output_token_throughput")[0])
     config = result.get("input_config")
-    run.cells |= _config_cells(config if isinstance(config, dict) else {})
+    cells, has_rate = _config_cells(config if isinstance(config, dict) else {})
+    run.cells |= cells
     run.window = _window(result)
     rate, latency = _mean(result, "request_throughput")[0], run.peaks.get("latency_total")
     n_finished, batch = _mean(result, "request_count")[0], float(run.cells.get("batch", 0.0))
+    in_flight = max(1e-3 * rate * latency.value, 1.0) if rate and latency else 0.0
     if batch and n_finished and n_finished <= batch:
         run.cells |= {"batch": number_text(n_finished), "batch_kind": "static batch"}
         run.note, run.peaks = _BURST, {name: peak for name, peak in run.peaks.items() if peak.unit != "ms"}
-    elif not batch and rate and latency:
-        run.cells |= {"batch": number_text(max(1e-3 * rate * latency.value, 1.0)), "batch_kind": "concurrency"}
+    elif in_flight and (not batch or (has_rate and in_flight < batch)):
+        run.cells |= {"batch": number_text(in_flight), "batch_kind": "concurrency"}
         run.note = _RATE
         run.peaks = {name: peak for name, peak in run.peaks.items() if name not in _WAITING}
     return run if run.peaks else None
 
 
-def _config_cells(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return model and requests in flight of a configuration, of its last phase that does not warm up, or {}."""
+def _config_cells(config: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
+    """Return model and requests in flight of a configuration, of its last phase that does not warm up.
+
+    Also whether its requests come at a rate.
+    """
     cells: dict[str, str] = {}
+    has_rate = False
     phases = config.get("phases")
     listed = [phase for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
     measured = [phase for phase in listed if "warm" not in f"{phase.get('name')} {phase.get('type')}".lower()]
@@ -300,7 +307,8 @@ def _config_cells(config: Mapping[str, Any]) -> dict[str, str]:
             cells |= {"model": model} if (model := _first_name(value)) else {}
         if name == "concurrency" and _number(value):
             cells |= {"batch": number_text(float(value)), "batch_kind": "concurrency"}
-    return cells
+        has_rate |= name in ("rate", "request_rate") and _number(value) > 0.0
+    return cells, has_rate
 
 
 def _first_name(value: Any, depth: int = 4) -> str:

@@ -92,6 +92,12 @@ def test_a_printed_table_says_what_its_json_says(put):  # noqa: F811
     assert [row | {"url_or_repo_path": ""} for row in printed] == [row | {"url_or_repo_path": ""} for row in written]
 
 
+def test_a_printed_table_with_times_before_its_lines_is_read(put):  # noqa: F811
+    lines = "".join(f"2025-11-20T10:11:12.1234567Z {line}\n" for line in files.serving_table().splitlines())
+    rows = profiles.read([put(lines + "Mean TPOT (ms):   99.0\n")]).tables["serving"]
+    assert figures(rows)["tpot_mean"] == (11.5, "ms")
+
+
 def test_two_printed_tables_are_two_runs(put):  # noqa: F811
     both = files.serving_table() + files.serving_table("sglang", 600.0)
     rows = profiles.read([put(both)]).tables["serving"]
