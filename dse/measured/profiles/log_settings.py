@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping
@@ -81,7 +82,18 @@ def complete_maxtext(run: MeasuredRun, settings: Mapping[str, str]) -> None:
 
 
 def complete_mlperf(run: MeasuredRun, settings: Mapping[str, str]) -> None:
-    """Add the devices of all nodes, and what the accumulation says of ranks where devices are not stated."""
+    """Add the devices of all nodes, what the accumulation says of ranks where these are open, and rates of blocks."""
+    times = sorted((int(time), text) for time, text in settings.items() if time.isdigit())
+    for number, ((start, begin), (stop, end)) in enumerate(itertools.pairwise(times) if not run.steps else ()):
+        samples = [int(text.rpartition(":")[2]) for text in (begin, end)]
+        if (
+            begin.startswith("block_start")
+            and end.startswith("block_stop")
+            and samples[1] > samples[0]
+            and stop > start
+        ):
+            rate = 1e3 * (samples[1] - samples[0]) / (stop - start)
+            run.steps[number] = [Figure("sequences_per_s", rate, "seq/s")]
     sizes = [int(settings.get(name, "0")) for name in ("number_of_nodes", "accelerators_per_node")]
     if math.prod(sizes):
         run.cells.setdefault("n_gpus", str(math.prod(sizes)))

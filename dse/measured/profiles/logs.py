@@ -141,8 +141,8 @@ class LogFormat:
             parts[-1].add([*pending, found])
             pending = []
         parts[-1].add(pending)
-        timed = [part for part in parts if len(part.run.steps) > self.warm_up] or parts
-        runs = [part.finished(tool) for part in timed]
+        finished = [part.finished(tool) for part in parts]
+        runs = [run for run in finished if len(run.steps) > self.warm_up] or finished
         for number, run in enumerate(runs):
             run.part = number
             if len(parts) > 1:
@@ -270,7 +270,7 @@ class _Part:
                     "configuration", got, "one run, or several one after the other", "give the log of one run"
                 )
         completed = self._completed(row_cells, self.settings, run.tool)
-        run.cells, run.note, run.peaks = completed.cells, completed.note, completed.peaks
+        run.cells, run.note, run.peaks = completed.cells, completed.note, completed.peaks  # and steps, in place
         run.peaks = dict(sorted(run.peaks.items(), key=lambda peak: order.index(peak[0])))
         return run
 

@@ -72,6 +72,19 @@ def test_mlperf_says_the_devices_of_its_nodes(put):  # noqa: F811
     assert (rows[0]["n_gpus"], rows[0]["gpu"]) == ("8", "h100-sxm-80gb")
 
 
+def test_mlperf_without_rates_has_those_of_its_blocks(put):  # noqa: F811
+    """1,536 samples in 593.6 s, and 384 in 148.4 s: 2.5876 a second."""
+    event = (
+        ':::MLLOG {{"namespace": "", "time_ms": {}, "event_type": "INTERVAL_START", "key": "block_{}", "value": null, '
+    )
+    event += '"metadata": {{"file": "train.py", "lineno": 1, "samples_count": {}}}}}\n'
+    blocks = [(1745582158906, "start", 0), (1745582752506, "stop", 1536), (1745582780000, "start", 1536)]
+    blocks += [(1745582928400, "stop", 1920)]
+    text = files.mlperf(()) + "".join(event.format(*block) for block in blocks)
+    rows = profiles.read([put(text)]).tables["steps"]
+    assert figures(rows)["sequences_per_s"] == (pytest.approx(2.5876, rel=1e-4), "seq/s")
+
+
 def test_a_reduction_to_one_rank_is_said_to_be_none_of_the_table():
     with pytest.raises(InputError, match="the test reduce"):
         profiles.read([reference("nccl_2021_reduce.txt")])
