@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from dse.designs import catalog
@@ -14,6 +15,7 @@ from dse.types import Precision, Workload
 _AMBIGUOUS_FORMATS = ("compressed-tensors", "modelopt", "gptq", "awq", "gptq_marlin", "awq_marlin")
 
 _MODEL = ("model", "model_path", "model_tag")
+_COUNT = re.compile(r"[1-9]\d{0,11}", re.ASCII)
 _LENGTH = ("max_seq_len", "max_model_len", "context_length", "context_len")
 
 #: Settings of an engine that are options of its command, and those that are switches.
@@ -67,8 +69,8 @@ def engine_cells(tool: str, settings: Mapping[str, str]) -> dict[str, str]:
         cells["model"] = model
     if 0.0 < _number(given.get("mem_fraction_static", "")) < 1.0:
         cells["static_share"] = given["mem_fraction_static"]
-    if longest := next((text for name in _LENGTH if (text := given.get(name, "")).isdigit() and int(text[:12])), ""):
-        cells["longest"] = longest[:12]
+    if longest := next((given[name] for name in _LENGTH if _COUNT.fullmatch(given.get(name, ""))), ""):
+        cells["longest"] = longest
     return cells
 
 

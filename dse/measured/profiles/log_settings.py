@@ -40,13 +40,17 @@ def complete_megatron(run: MeasuredRun, settings: Mapping[str, str]) -> None:
         cells["shape"] = "unusual"
 
 
+#: Size of a dimension of a mesh.
+_SIZE = re.compile(r"\d{1,7}", re.ASCII)
+
+
 def complete_torchtitan(run: MeasuredRun, settings: Mapping[str, str]) -> None:
     """Add the degrees of the device mesh, and the stack, compiled or eager."""
     cells = run.cells
-    sizes = {name: text for name, text in settings.items() if text.isdigit()}
+    sizes = {name: text for name, text in settings.items() if _SIZE.fullmatch(text)}
     if not sizes and (names_and_sizes := settings.get("mesh", "").split("], [")) != [""]:
         names, numbers = (re.findall(r"\w+", text) for text in names_and_sizes)
-        sizes = dict(zip(names, numbers, strict=False))
+        sizes = {name: text for name, text in zip(names, numbers, strict=False) if _SIZE.fullmatch(text)}
     if sizes:
         ranks = {name: int(sizes.get(name, 1)) for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp")}
         cells |= {name: str(ranks[name]) for name in ("tp", "pp", "cp")} | {"n_gpus": str(math.prod(ranks.values()))}
