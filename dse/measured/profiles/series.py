@@ -58,7 +58,7 @@ def read(lines: Iterable[str]) -> list[MeasuredRun]:
     for line in lines:
         cells = _cells(line)
         if SIGNATURE.search(line):
-            step_column = next(i for i, cell in enumerate(cells) if re.fullmatch(_STEP, cell))
+            step_column = next((i for i, cell in enumerate(cells) if re.fullmatch(_STEP, cell)), len(cells))
             columns = [(i, *found) for i, cell in enumerate(cells) if (found := _column(cell))][:_MAX_RUNS]
             continue
         number = cells[step_column].partition(".")[0] if step_column < len(cells) else ""
