@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import time
 import tracemalloc
 from pathlib import Path
@@ -33,7 +34,7 @@ _PIECES = (*PIECES, '"values": ', "Namespace(", "Decode batch, #running-req: ", 
 
 def fault(path: Path, beside: list[Path]) -> str:
     """Return what is wrong with how a file is taken, "" for nothing."""
-    start = time.process_time()
+    start, peak = time.process_time(), _peak()
     try:
         found = profiles.read([path, *beside])
         for rows in found.tables.values():
@@ -44,7 +45,13 @@ def fault(path: Path, beside: list[Path]) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     seconds = time.process_time() - start
-    return f"{seconds:.1f} s" if seconds > LONGEST else ""
+    grown = _peak() - peak
+    return f"{seconds:.1f} s, {grown:,} B" if seconds > LONGEST or grown > LARGEST else ""
+
+
+def _peak() -> int:
+    """Return the most bytes that the process has had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
