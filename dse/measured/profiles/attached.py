@@ -26,7 +26,6 @@ def attach_logs(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
     """
     logs = [run for run in runs if run.kind == "telemetry"]
     results = _attach_engine_starts([run for run in runs if run.kind not in ("telemetry", "load")])
-    loads = _completed_loads([run for run in runs if run.kind == "load"], results)
     if logs:
         timed_runs = [run for run in results if run.kind in ("steps", "serving") and run.tool != "dse-trace"]
         windows = [run.window for run in timed_runs if run.window]
@@ -40,6 +39,7 @@ def attach_logs(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
         for run in timed_runs:
             if len(timed_runs) == 1 or (run.window and all(log.within and log.within(run.window) for log in logs)):
                 _add_power(run, logs)
+    loads = _completed_loads([run for run in runs if run.kind == "load"], results)
     for run in (*results, *loads):
         if run.kind == "serving" and "precision" not in run.cells:
             run.cells |= checkpoint_cells(run.cells.get("model", ""))
@@ -58,15 +58,15 @@ def _completed_loads(loads: Sequence[MeasuredRun], results: Sequence[MeasuredRun
         if len(benchmarks) == 1:
             result = benchmarks[0]
             lengths = {name: result.cells[name] for name in ("isl", "osl") if name in result.cells}
-            own_cells = {name: result.cells[name] for name in ("model", "gpu", "tp", "n_gpus") if name in result.cells}
-            run.cells = lengths | own_cells | run.cells
+            run.cells = lengths | {name: result.cells[name] for name in _OF_ENGINE if name in result.cells} | run.cells
     known = [run for run in loads if "isl" in run.cells]
     for run in known or loads:
         run.kind = "serving"
     return list(known or loads)
 
 
-#: Figures of the start of an engine.
+#: Columns of a result that are its engine's, and figures of the start of that.
+_OF_ENGINE = ("framework", "model", "gpu", "tp", "pp", "dp", "ep", "etp", "n_gpus", "precision")
 _MEMORY = {"weight_memory", "cache_memory", "graph_memory", "cache_tokens"}
 
 
@@ -117,23 +117,26 @@ _IDLE = {"isl": "1", "osl": "1", "batch": "1", "batch_kind": "concurrency"}
 
 
 def _attach_engine_starts(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
-    """Return results with what the one log of their engine's start states; logs without such results as runs."""
+    """Return results with what the one log that is their engine's states; logs without results as runs."""
     engines, tool_runs = [run for run in runs if run.kind == "engine"], [run for run in runs if run.kind != "engine"]
     results = [run for run in tool_runs if run.kind == "serving"]
-    matching_results = [run for run in results if len(engines) == 1 and _is_engine_of(engines[0], run)]
-    if matching_results:
-        for run in matching_results:
-            own_cells = {name: text for name, text in run.cells.items() if name not in run.guessed}
-            model = known_model(own_cells.get("model", ""), engines[0].cells.get("model", ""))
-            run.cells, run.guessed = engines[0].cells | own_cells | ({"model": model} if model else {}), ()
-        matching_results[0].peaks |= engines[0].peaks
-        remark = f"engine and its memory as {engines[0].files[0]} says"
-        matching_results[0].note = joined_remarks(matching_results[0].note, remark, engines[0].note)
-        return tool_runs
-    engines = [engine for engine in engines if engine.peaks]
-    for engine in engines:
+    attached: list[MeasuredRun] = []
+    for run in results:
+        matching = [engine for engine in engines if _is_engine_of(engine, run)]
+        if len(matching) != 1:
+            continue
+        engine = matching[0]
+        own_cells = {name: text for name, text in run.cells.items() if name not in run.guessed}
+        model = known_model(own_cells.get("model", ""), engine.cells.get("model", ""))
+        run.cells, run.guessed = engine.cells | own_cells | ({"model": model} if model else {}), ()
+        if engine not in attached:
+            attached.append(engine)
+            run.peaks |= engine.peaks
+            run.note = joined_remarks(run.note, f"engine and its memory as {engine.files[0]} says", engine.note)
+    alone = [engine for engine in engines if engine.peaks and engine not in attached]
+    for engine in alone:
         engine.kind, engine.cells = "serving", _IDLE | engine.cells
-    return [*tool_runs, *engines]
+    return [*tool_runs, *alone]
 
 
 def _is_engine_of(engine: MeasuredRun, result: MeasuredRun) -> bool:

@@ -329,6 +329,16 @@ def test_a_server_and_its_client_in_one_file_are_one_run(put):  # noqa: F811
     assert {"tpot_mean", "cache_tokens"} <= set(figures(rows))
 
 
+def test_each_of_two_servers_has_its_results(put):  # noqa: F811
+    first = files.VLLM | {"tensor_parallel_size": None}
+    second = first | {"model_id": "Qwen/Qwen3-14B"}
+    logs = [put(files.VLLM_START, "vllm.log"), put(files.SGLANG_START, "sglang.log")]
+    rows = profiles.read([put(first, "1.json"), put(second, "2.json"), *logs]).tables["serving"]
+    assert {(row["model"], row["framework"], row["tp"]) for row in rows} == {
+        ("meta-llama/Llama-3.1-8B-Instruct", "vllm", "1"), ("Qwen/Qwen3-14B", "sglang", "4"),
+    }  # fmt: skip
+
+
 def test_an_engine_that_only_its_client_names_is_remarked(put):  # noqa: F811
     assert any("as its client is named" in note for note in profiles.read([put(files.VLLM, "r.json")]).notes)
     assert not any("as its client" in note for note in profiles.read([put(files.SGLANG, "r.json")]).notes)
