@@ -145,7 +145,7 @@ class LogFormat:
         runs = [run for run in finished if len(run.steps) > self.warm_up] or finished
         for number, run in enumerate(runs):
             run.part = number
-            if len(parts) > 1:
+            if len(runs) > 1:
                 run.note = joined_remarks(
                     run.note, f"run {number + 1} of {len(runs)}, which begins where steps do anew"
                 )
@@ -228,9 +228,11 @@ class _Part:
         self.seen = dict[str, tuple[int, int, int]]()  # rank → its first and last step, and how many it wrote
 
     def is_left(self, found: _Found, has_begun: bool) -> bool:
-        """Return True where a step is the first of another run: its rank was beyond it before."""
-        first, last, count = self.seen.get(found.rank, (0, 0, 0))
-        return found.step is not None and found.step <= first < last and (count >= _OWN_STEPS or has_begun)
+        """Return True where a step is the first of another run: its rank was there before, and beyond or begun anew."""
+        if found.step is None or found.rank not in self.seen:
+            return False
+        first, last, count = self.seen[found.rank]
+        return found.step <= first and (has_begun or (first < last and count >= _OWN_STEPS))
 
     def add(self, lines: Iterable[_Found]) -> None:
         """Add what lines have."""

@@ -377,6 +377,11 @@ def test_two_runs_in_one_log_are_apart(put, batch):  # noqa: F811
     assert any("run 1 of 2" in note for note in found.notes)
 
 
+def test_two_runs_of_one_block_each_are_apart(put):  # noqa: F811
+    rows = profiles.read([put(files.mlperf((2.5,)) + files.mlperf((5.0,)))]).tables["steps"]
+    assert [float(row["value"]) for row in rows] == [2.5, 5.0]
+
+
 def test_a_run_that_ended_at_once_does_not_count(put):  # noqa: F811
     rows = profiles.read([put(files.megatron([9000, 9000]) + files.megatron([9000, 4000, 1100]))]).tables["steps"]
     assert figures(rows)["iteration_time"] == (1100.0, "ms")
