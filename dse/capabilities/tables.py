@@ -47,9 +47,10 @@ Columns = Annotated[bool, Option("List the columns of the tables and exit.", ins
 Profile = Annotated[
     bool,
     Option(
-        "Read files of tools instead of tables: logs of Megatron-LM, NeMo, torchtitan, MaxText; results of "
-        "vllm bench serve, sglang bench_serving, GenAI-Perf; starts of vLLM, SGLang, TensorRT-LLM; nccl-tests, "
-        "rccl-tests; profiles of PyTorch, JAX and Nsight Systems; power logs of nvidia-smi and DCGM next to their run.",
+        "Read files of tools instead of tables: logs of Megatron-LM, NeMo, torchtitan, MaxText, MLPerf; golden values; "
+        "CSV of W&B; results of vllm bench serve, sglang bench_serving, GenAI-Perf, AIPerf; logs of vLLM, SGLang, "
+        "TensorRT-LLM; nccl-tests, rccl-tests; profiles of PyTorch, JAX and Nsight Systems; power logs of nvidia-smi "
+        "and DCGM next to their run.",
         local="reads files of this machine",
     ),
 ]
@@ -206,7 +207,8 @@ def _profile_rows(
                 "one kind of rows a file",
                 "give the files of one kind at a time",
             )
-        write_lines(rows, next(iter(profile_rows.tables.values())), force)
+        table = next(iter(profile_rows.tables.values()))
+        write_lines(rows, [profiles.public_row(row) for row in table], force)
     if profile_rows.missing:
         raise _missing_values_error(profile_rows, rows)
     return profile_rows.tables, profile_rows.notes

@@ -131,10 +131,10 @@ def _explain_step(
     ``stated``: column → text of the command, of which the stage and the mark of steps count.
     """
     from dse.lab.evidence import explain, is_trace, read_trace
-    from dse.measured.profiles import STAGE, STEP_MARK, source_text
+    from dse.measured.profiles import STAGE, STEP_MARK
 
     paths = dict.fromkeys(map(Path, [files] if isinstance(files, str | Path) else files))
-    trace_files = [path for path in paths if is_only or source_text([path]) in diagnosis.source.split()]
+    trace_files = [path for path in paths if is_only or str(path) in diagnosis.source.split()]
     read = (read_trace(path, stated.get(STEP_MARK, "")) for path in trace_files if is_trace(path))
     traces = [step_trace for step_trace in read if step_trace is not None]
     if not traces:

@@ -22,6 +22,7 @@ from dse.measured.profiles import (
     collectives,
     kineto,
     nsight,
+    series,
     serving_benchmarks,
     telemetry,
     xla,
@@ -29,6 +30,7 @@ from dse.measured.profiles import (
 )
 from dse.measured.profiles.attached import attach_logs
 from dse.measured.profiles.logs import LOG_FORMATS
+from dse.measured.profiles.private import public_row as public_row, public_text
 from dse.measured.profiles.run import (
     ALLOWED,
     CELL_ROWS,
@@ -36,7 +38,6 @@ from dse.measured.profiles.run import (
     design_cells,
     merge_ranks,
     number_text,
-    public_text,
     read_blocks,
     read_lines,
 )
@@ -48,6 +49,8 @@ LOGS: dict[str, tuple[str | re.Pattern[str], Callable[[Iterable[str]], list[Meas
 } | {
     "nccl-tests": (collectives.SIGNATURE, collectives.read),
     "telemetry": (telemetry.SIGNATURE, telemetry.read),
+    "serving table": (serving_benchmarks.PRINTED, serving_benchmarks.read_printed),
+    "wandb": (series.SIGNATURE, series.read),
 }
 
 
@@ -122,8 +125,8 @@ def file_runs(path: Path, step_mark: str = "") -> list[MeasuredRun]:
                 f"more than {run.warm_up}, which warm up",
                 "give a longer run, or check that the log is whole",
             )
-    if not runs:
-        raise InputError(str(path), "no measured lines", ALLOWED, "check that the file is whole")
+    if not any(run.kind != "serving" or run.figures() for run in runs):
+        raise InputError(str(path), "no measured figures", ALLOWED, "check that the file is whole")
     return runs
 
 
@@ -134,10 +137,10 @@ def _log_runs(path: Path) -> list[MeasuredRun]:
     """Return the runs of a log, whose lines count more than the command line before them, or raise InputError."""
     command_cells, command = dict[str, str](), ""
     for line in itertools.islice(read_lines(path), _HEAD):
-        reader = next((reader for signature, reader in LOGS.values() if re.search(signature, line)), None)
-        if reader is not None:
+        name = next((name for name, (signature, _) in LOGS.items() if re.search(signature, line)), "")
+        if name:
             try:
-                runs = reader(read_lines(path))
+                runs = _log_of(path, name) + [run for other in _BESIDE.get(name, ()) for run in _log_of(path, other)]
             except InputError as error:
                 where = error.where if error.where.startswith(str(path)) else f"{path}: {error.where}"
                 raise InputError(where, error.got, error.allowed, error.fix) from None
@@ -153,6 +156,17 @@ def _log_runs(path: Path) -> list[MeasuredRun]:
 
 #: Characters of a command line; lines before the first of a tool.
 _COMMAND, _HEAD = 1 << 15, 1_000_000
+
+
+#: Logs that may stand in one file: a server's and its client's.
+_BESIDE = {"engine": ("serving table",), "serving table": ("engine",)}
+
+
+def _log_of(path: Path, name: str) -> list[MeasuredRun]:
+    """Return the runs of a file as a log of a tool, [] for one without lines of it."""
+    signature, reader = LOGS[name]
+    has_lines = any(re.search(signature, line) for line in read_lines(path))
+    return reader(read_lines(path)) if has_lines else []
 
 
 def _command_cells(command: str) -> dict[str, str]:
@@ -215,23 +229,18 @@ def _missing_model(run: MeasuredRun) -> dict[str, str]:
 
 
 def _rows(run: MeasuredRun, run_index: int) -> list[dict[str, str]]:
-    """Return a run as rows, column → text: one per figure, one in all of collectives; nothing in them is private."""
-    common_cells = {"source": f"profile {run.tool}", "url_or_repo_path": source_text(run.files)}
-    run_cells = {name: public_text(value) for name, value in run.cells.items()}
+    """Return a run as rows, column → text: one per figure, one in all of collectives."""
+    common_cells = {"source": f"profile {run.tool}", "url_or_repo_path": " ".join(run.files)[:1000]}
+    cells = {column: public_text(text) for column, text in run.cells.items()}
     if run.kind == "collectives":
-        return [common_cells | run_cells]
+        return [common_cells | cells]
     common_cells |= {"config_id": str(run_index + 1)}
     remark_cells = ({"note": public_text(run.note)} if run.kind == "serving" else {}) | run.shares
     figures = (
         {"metric": run_figure.metric, "value": number_text(run_figure.value), "unit": run_figure.unit}
         for run_figure in run.figures()
     )
-    return [common_cells | run_cells | figure | remark_cells for figure in figures]
-
-
-def source_text(files: Sequence[str | Path]) -> str:
-    """Return the files of a run as their rows name them: those of other folders by their names alone."""
-    return " ".join(public_text(str(file)) for file in files)[:1000]
+    return [common_cells | cells | figure | remark_cells for figure in figures]
 
 
 def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
@@ -242,6 +251,9 @@ def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
     if len(run.files) > 1:
         parts = "; parts of a step are those of the first" if run.shares else ""
         yield f"{len(run.files)} files of one configuration count as ranks of one run: {', '.join(run.files)}{parts}"
+    if "framework" in run.guessed and "software" not in overrides:
+        engine = run.cells["framework"]
+        yield f"{run.files[0]}: engine {engine} as its client is named; its server's log or --software states it"
     if run.note:
         yield f"{run.files[0]}: {run.note}"
     if system := overrides.get("system", ""):

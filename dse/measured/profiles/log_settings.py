@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping
 
-from dse.measured.profiles.run import Figure, MeasuredRun, design_cells, number_text
-from dse.tools import values_of
+from dse.measured.profiles.engines import check_weights, engine_cells
+from dse.measured.profiles.run import Figure, MeasuredRun, number_text
 
 _TORCH_DTYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16", "uint8": "fp8"}
 
@@ -39,13 +40,17 @@ def complete_megatron(run: MeasuredRun, settings: Mapping[str, str]) -> None:
         cells["shape"] = "unusual"
 
 
+#: Size of a dimension of a mesh.
+_SIZE = re.compile(r"\d{1,7}", re.ASCII)
+
+
 def complete_torchtitan(run: MeasuredRun, settings: Mapping[str, str]) -> None:
     """Add the degrees of the device mesh, and the stack, compiled or eager."""
     cells = run.cells
-    sizes = {name: text for name, text in settings.items() if text.isdigit()}
+    sizes = {name: text for name, text in settings.items() if _SIZE.fullmatch(text)}
     if not sizes and (names_and_sizes := settings.get("mesh", "").split("], [")) != [""]:
         names, numbers = (re.findall(r"\w+", text) for text in names_and_sizes)
-        sizes = dict(zip(names, numbers, strict=False))
+        sizes = {name: text for name, text in zip(names, numbers, strict=False) if _SIZE.fullmatch(text)}
     if sizes:
         ranks = {name: int(sizes.get(name, 1)) for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp")}
         cells |= {name: str(ranks[name]) for name in ("tp", "pp", "cp")} | {"n_gpus": str(math.prod(ranks.values()))}
@@ -80,11 +85,29 @@ def complete_maxtext(run: MeasuredRun, settings: Mapping[str, str]) -> None:
         cells.pop("slices", None)
 
 
-#: Formats of checkpoints that may be of several recipes.
-_AMBIGUOUS_FORMATS = ("compressed-tensors", "modelopt", "gptq", "awq", "gptq_marlin", "awq_marlin")
+def complete_mlperf(run: MeasuredRun, settings: Mapping[str, str]) -> None:
+    """Add the devices of all nodes, what the accumulation says of ranks where these are open, and rates of blocks."""
+    times = sorted((int(time), text) for time, text in settings.items() if time.isdigit())
+    for number, ((start, begin), (stop, end)) in enumerate(itertools.pairwise(times) if not run.steps else ()):
+        samples = [int(text.rpartition(":")[2]) for text in (begin, end)]
+        if (
+            begin.startswith("block_start")
+            and end.startswith("block_stop")
+            and samples[1] > samples[0]
+            and stop > start
+        ):
+            rate = 1e3 * (samples[1] - samples[0]) / (stop - start)
+            run.steps[number] = [Figure("sequences_per_s", rate, "seq/s")]
+    sizes = [int(settings.get(name, "0")) for name in ("number_of_nodes", "accelerators_per_node")]
+    if math.prod(sizes):
+        run.cells.setdefault("n_gpus", str(math.prod(sizes)))
+    passes, batch = (
+        int(settings.get("gradient_accumulation_steps", "0")),
+        int(float(run.cells.get("global_batch", "0"))),
+    )
+    if passes and batch % passes == 0 and "n_gpus" not in run.cells:
+        run.note = f"{passes} passes of {batch} sequences: data-parallel ranks times micro-batch are {batch // passes}"
 
-_MODEL = ("model", "model_path", "model_tag")
-_LENGTH = ("max_seq_len", "max_model_len", "context_length", "context_len")
 
 #: vLLM's tokens of a block by default.
 _USUAL_BLOCK = 16
@@ -99,43 +122,5 @@ def complete_engine(run: MeasuredRun, settings: Mapping[str, str]) -> None:
     if blocks := peaks.pop("cache_blocks", None):
         block_tokens = float(settings.get("block_size") or _USUAL_BLOCK) or _USUAL_BLOCK
         run.peak(Figure("cache_tokens", blocks.value * block_tokens, "token"), smallest=True)
-    run.cells = {"framework": run.tool} | _engine_cells(run.tool, settings)
-
-
-def _engine_cells(tool: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return column → text of the arguments that an engine prints."""
-    options = {
-        "--" + name.replace("_", "-"): settings[name]
-        for name in _ENGINE_SETTINGS
-        if settings.get(name, "None") != "None"
-    }
-    if settings.get("enable_dp_attention") == "True":
-        options["--enable-dp-attention"] = ""
-    if options.get("--quantization") in _AMBIGUOUS_FORMATS:
-        options.pop("--quantization")
-    values = values_of(tool, options) if tool in ("vllm", "sglang") else {}
-    cells = {name: value for name, value in design_cells(values).items() if name in ("tp", "pp", "precision")}
-    if settings.get("quantization") == "None" and settings.get("dtype", "").endswith("bfloat16"):
-        cells["precision"] = "bf16"
-    if "mapping.tp" in values:
-        tp, pp, dp = (values.get(f"mapping.{name}", 1.0) for name in ("tp", "pp", "dp"))
-        cells |= {"dp": number_text(dp), "n_gpus": number_text(tp * pp * dp)}
-    for name in ("memory_share", "cache_bytes"):
-        if (value := values.get(f"mapping.serving.{name}", 0.0)) > 0.0:
-            cells[name] = number_text(value)
-    patterns = {
-        "static_share": (("mem_fraction_static",), r"0?\.\d{1,9}"),
-        "model": (_MODEL, r".+"),
-        "longest": (_LENGTH, r"[1-9]\d{0,11}"),
-    }
-    for column, (names, pattern) in patterns.items():
-        if text := next((settings[name] for name in names if re.fullmatch(pattern, settings.get(name, ""))), ""):
-            cells[column] = text
-    return cells
-
-
-#: Settings of an engine that are options of its command.
-_ENGINE_SETTINGS = (
-    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "gpu_memory_utilization", "kv_cache_dtype",
-    "quantization", "tp_size", "pp_size", "dp_size",
-)  # fmt: skip
+    run.cells = {"framework": run.tool} | engine_cells(run.tool, settings)
+    check_weights(run)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import gzip
 import re
 import statistics
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -23,9 +24,10 @@ WARM_UP = 2
 _LINE = 1 << 16
 
 ALLOWED = (
-    "logs of Megatron-LM, NeMo, torchtitan, MaxText; results of vllm bench serve, sglang bench_serving, GenAI-Perf; "
-    "logs of the start of vLLM, SGLang, TensorRT-LLM; output of nccl-tests, rccl-tests; traces of the profilers of "
-    "PyTorch and JAX, SQLite exports of Nsight Systems; logs of nvidia-smi, dcgmi dmon, dcgm-exporter"
+    "logs of Megatron-LM, NeMo, torchtitan, MaxText, MLPerf; golden values; exported CSV of W&B; results of vllm bench "
+    "serve, sglang bench_serving, GenAI-Perf, AIPerf; logs of vLLM, SGLang, TensorRT-LLM; output of nccl-tests, "
+    "rccl-tests; traces of the profilers of PyTorch and JAX, SQLite exports of Nsight Systems; logs of nvidia-smi, "
+    "dcgmi dmon, dcgm-exporter"
 )
 
 
@@ -35,6 +37,36 @@ class Figure(NamedTuple):
     metric: str
     value: float
     unit: str
+
+
+class TimeWindow(NamedTuple):
+    """Begin and end of a measured part, in s since 1970 by a clock in UTC or in a local time."""
+
+    start: float
+    end: float
+    is_utc: bool
+
+
+#: How tools write times, and those that need no separators.
+_TIME = re.compile(r"(\d{4})[-/]?(\d\d)[-/]?(\d\d)[T _-](\d\d):?(\d\d):?(\d\d)(?:[.,](\d{1,9}))?", re.ASCII)
+
+
+def seconds_of(value: Any) -> float:
+    """Return a time in s since 1970, of a number or of a text as if it were in UTC, 0 where it is none.
+
+    >>> seconds_of("2025/11/20 10:11:12.500") - seconds_of("20251120-101112"), seconds_of(17.5)
+    (0.5, 0.0)
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if 1e8 < value < 1e10 else 0.0
+    match = _TIME.search(value) if isinstance(value, str) else None
+    if match is None:
+        return 0.0
+    try:
+        moment = datetime.datetime(*map(int, match.groups()[:6]), tzinfo=datetime.UTC)  # type: ignore[arg-type, misc]
+    except ValueError:
+        return 0.0
+    return moment.timestamp() + (float(f"0.{match[7]}") if match[7] else 0.0)
 
 
 @dataclasses.dataclass
@@ -52,6 +84,11 @@ class MeasuredRun:
     files: tuple[str, ...] = ()
     note: str = ""
     warm_up: int = WARM_UP
+    part: int = 0  #: of a file with several runs: those of equal cells are no ranks of one
+    guessed: tuple[str, ...] = ()  #: columns that another file of the run may replace
+    window: TimeWindow | None = None  #: when the measured part ran, where the file says it
+    #: Of a log of power: a time → the figures of each device in it.
+    within: Callable[[TimeWindow], list[list[Figure]]] | None = None
     shares: dict[str, str] = dataclasses.field(default_factory=dict)  #: column → ms a step, of parts of a step
     vendor: str = ""  #: of the device, where the file tells it apart from its name
 
@@ -78,7 +115,13 @@ def merge_ranks(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
     """
     run_by_key: dict[object, MeasuredRun] = {}
     for run in runs:
-        key = (run.tool, run.kind, *sorted(run.cells.items()), *(() if run.kind == "steps" else run.figures()))
+        key = (
+            run.tool,
+            run.kind,
+            run.part,
+            *sorted(run.cells.items()),
+            *(() if run.kind == "steps" else run.figures()),
+        )
         if (first_run := run_by_key.setdefault(key, run)) is run:
             continue
         first_run.files = tuple(dict.fromkeys((*first_run.files, *run.files)))
@@ -176,29 +219,15 @@ def design_cells(values: Mapping[str, float]) -> dict[str, str]:
     return cells | choices
 
 
-#: Kind of what is private → its pattern; an absolute path, of which the last part says what a file is.
-PRIVATE = {kind: re.compile(pattern) for kind, pattern in CELL_ROWS["private"].items()}
-_PATH = re.compile(r"(?<![\w:/.~-])~?/(?:[\w.@+=-]+/)+([\w.@+=-]*)")
-
-
-def public_text(text: str) -> str:
-    """Return a text of a file without credentials, variables of the environment, hosts and folders.
-
-    Args:
-        text: of a cell or remark.
-
-    >>> public_text("/home/ann/models/Llama-3-8B on node7.corp, HF_TOKEN=abcdefgh")
-    'Llama-3-8B on (host), (variable)'
-    """
-    text = _PATH.sub(r"\1", text)
-    for kind, pattern in PRIVATE.items():
-        text = pattern.sub(f"({kind})", text)
-    return text
-
-
 def number_text(value: float) -> str:
     """Return a number as text with up to 15 digits."""
     return f"{value:.15g}"
+
+
+def known_model(*names: str) -> str:
+    """Return the first of the names of a model that the catalogue knows, else the first that is none, "" for none."""
+    given = [name for name in names if name]
+    return next((name for name in given if catalog.find("workload", name)), next(iter(given), ""))
 
 
 # Accelerators

@@ -38,8 +38,8 @@ CASES = cases()
 FORMATS = sorted({_format(case) for case in CASES})
 
 
-def mutant(rng: random.Random, texts: dict[str, str]) -> dict[str, str]:
-    """Return texts with one to four changes."""
+def mutant(rng: random.Random, texts: dict[str, str], pieces: tuple[str, ...] = PIECES) -> dict[str, str]:
+    """Return texts with one to four changes, some of them one of the ``pieces``."""
     changed = dict(texts)
     for _ in range(rng.randint(1, 4)):
         name = rng.choice(list(changed))
@@ -59,12 +59,12 @@ def mutant(rng: random.Random, texts: dict[str, str]) -> dict[str, str]:
             changed[name] = text[:at] + text[end:]
         elif kind == 4:
             words = text.split(" ")
-            words[rng.randrange(len(words))] = rng.choice(PIECES)
+            words[rng.randrange(len(words))] = rng.choice(pieces)
             changed[name] = " ".join(words)
         elif kind == 5:
-            changed[name] = text.replace(rng.choice("0123456789\"'{}[]$=:-"), rng.choice(PIECES))[:200_000]
+            changed[name] = text.replace(rng.choice("0123456789\"'{}[]$=:-"), rng.choice(pieces))[:200_000]
         else:
-            changed[name] = text[:at] + rng.choice(PIECES) + text[at:]
+            changed[name] = text[:at] + rng.choice(pieces) + text[at:]
     return changed
 
 

@@ -247,6 +247,69 @@ def nsight(
     database.close()
 
 
+def nccl_glued() -> str:
+    """Output of nccl-tests with messages of NCCL within its lines."""
+    message = "node1:7:7 [1] NCCL INFO AllReduce: opCount 0 sendbuff 0x72 count 2097152 [nranks=2]\n"
+    return nccl().replace("   -1 ", f"   -1{message}{message}    ").replace("      0   ", f"      0{message}   ")
+
+
+def mlperf(throughputs: tuple[float, ...] = (2.587, 2.589, 2.588)) -> str:
+    """A log of MLPerf training with these samples a second."""
+    keys = {"submission_benchmark": "llama2_70b_lora", "submission_platform": "1xNVIDIA H100 80GB HBM3",
+            "global_batch_size": 8, "gradient_accumulation_steps": 2, "lora_rank": 16, "number_of_nodes": 1,
+            "accelerators_per_node": 8}  # fmt: skip
+    lines = [("init_start", None, {}), *((key, value, {}) for key, value in keys.items())]
+    for number, rate in enumerate(throughputs, 1):
+        lines += [("train_loss", 1.3, {"samples_count": 384 * number - 80, "lr": 0.0004})]
+        lines += [("tracked_stats", {"throughput": rate}, {"step": 384 * number})]
+    return "".join(
+        ":::MLLOG "
+        + json.dumps({"namespace": "", "time_ms": 1745582112447 + i, "event_type": "POINT_IN_TIME", "key": key,
+                      "value": value, "metadata": {"file": "train.py", "lineno": 332, **about}})
+        + "\n"
+        for i, (key, value, about) in enumerate(lines)
+    )  # fmt: skip
+
+
+def golden(times: tuple[float, ...] = (29.9, 5.4, 1.21, 1.19, 1.2)) -> str:
+    """Golden values of Megatron-LM with these times in s."""
+    values = {str(i): value for i, value in enumerate(times, 1)}
+    series = {"start_step": 1, "end_step": len(times), "step_interval": 1}
+    memory = series | {"values": dict.fromkeys(values, 1150597632.0)}
+    return json.dumps({"iteration-time": series | {"values": values}, "mem-max-allocated-bytes": memory}, indent=4)
+
+
+def wandb(times: tuple[float, ...] = (29.9, 5.4, 1.21, 1.19, 1.2)) -> str:
+    """A chart of W&B of two runs, exported as CSV, the second twice as slow."""
+    names = [f"run {run} - iteration-time{end}" for run in "ab" for end in ("", "__MIN", "__MAX")]
+    head = ",".join(f'"{name}"' for name in ("Step", *names))
+    return head + "".join(
+        "\n" + ",".join(f'"{value}"' for value in (i, *[s] * 3, *[2 * s] * 3)) for i, s in enumerate(times, 1)
+    )
+
+
+def serving_table(backend: str = "vllm", rate: float = 512.0) -> str:
+    """The table that vLLM's client prints, after its arguments: the run of ``VLLM``."""
+    rows = {
+        "Successful requests": 320, "Maximum request concurrency": 32, "Benchmark duration (s)": "80.00",
+        "Total input tokens": 327680, "Total generated tokens": 40960, "Request throughput (req/s)": "4.00",
+        "Output token throughput (tok/s)": f"{rate:.2f}", "Mean TTFT (ms)": "240.00", "Mean TPOT (ms)": "11.50",
+        "Mean ITL (ms)": "11.50", "Median ITL (ms)": "9.80",
+    }  # fmt: skip
+    model = "model='meta-llama/Llama-3.1-8B-Instruct'"
+    head = f"Namespace(backend='{backend}', {model}, request_rate=inf, max_concurrency=32, num_prompts=320)\n"
+    head += "============ Serving Benchmark Result ============\n"
+    return head + "".join(f"{name + ':':<40} {value:<10}\n" for name, value in rows.items()) + "=" * 50 + "\n"
+
+
+def aiperf() -> str:
+    """A result of AIPerf 0.10: the run of ``GENAI_PERF``."""
+    phases = [{"name": "warmup", "type": "concurrency", "concurrency": 1, "requests": 2},
+              {"name": "profiling", "type": "concurrency", "concurrency": 8, "requests": 80}]  # fmt: skip
+    config = {"models": {"items": [{"name": "llama-3.1-8b"}], "strategy": "round_robin"}, "phases": phases}
+    return json.dumps(GENAI_PERF | {"schema_version": "1.3", "input_config": config})
+
+
 #: Output of rccl-tests, whose lines are those of nccl-tests after one of its version.
 RCCL = (
     "# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8388608 maxBytes 16777216 step: "
