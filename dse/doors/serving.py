@@ -270,7 +270,8 @@ def _reason_bits(
     if w.experts is not None and m.experts is not None:
         sizes = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
         split = {**vars(w.experts), **vars(m.experts), "etp": width_split(m.tp, m.experts.ep, m.experts.etp)}
-        split["n_experts"] = w.experts.n_experts + serving.redundant_experts
+        split["n_experts"] = w.experts.n_experts + jnp.maximum(serving.redundant_experts, 0.0)
+        split["chosen_copies"] = jnp.where(serving.redundant_experts < 0.0, 1.0, 0.0)
         fits = divisibility.experts_fit({**split, **sizes}, divides) & routing_exists(w.experts)
         broken[Infeasible.experts_not_divisible] = ~fits
     return bits_of(broken)

@@ -31,6 +31,7 @@ from dse.types.choices import (
     Schedule,
     SequenceParallel,
     Topology,
+    WideOption,
     choice_name,
     weight_only_format,
 )
@@ -171,6 +172,7 @@ __all__ = [
     "Volumes",
     "Window",
     "Work",
+    "WideOption",
     "Workload",
     "choice_name",
     "field_metadata",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dse.types.choices import Load
+from dse.types.choices import Load, WideOption
 from dse.types.fields import (
     Bounds,
     Scalar,
     choice,
     count,
-    integer,
     number,
     positive,
     positive_share,
@@ -112,7 +111,23 @@ class Serving:
     cache_bytes: Scalar = positive("bytes per cached key or value", "B", default=2.0)
     weight_bytes: Scalar = number("bytes per stored weight (W4A16: 0.53 B); 0: as the precision", "B", default=0.0)
     expert_bytes: Scalar = number("bytes per stored expert weight; 0: as other weights", "B", default=0.0)
-    redundant_experts: Scalar = integer("redundant experts per layer (EPLB)", default=0.0)
+    redundant_experts: Scalar = number(
+        "redundant experts per layer; -1: as many as the ranks of experts need, and an eighth on many ranks",
+        default=-1.0,
+        bounds=Bounds(low=-1.0, is_integer=True),
+    )
+    expert_balance: Scalar = choice(
+        "experts placed by their load (EPLB)",
+        WideOption,
+        default=float(WideOption.wide),
+        bounds=Bounds(high=2.0, is_integer=True, switch=True),
+    )
+    step_overlap: Scalar = choice(
+        "steps in two halves, the exchange of experts of one behind the kernels of the other (two-batch overlap)",
+        WideOption,
+        default=float(WideOption.off),
+        bounds=Bounds(high=2.0, is_integer=True, switch=True),
+    )
     paged: Scalar = yes_or_no("paged cache: 1 yes, 0 allocated whole", default=1.0)
     reserved_answer: Scalar = share("share of the remaining output reserved at admission", default=0.0)
     memory_share: Scalar = positive_share("share of device memory for the engine", default=0.9)
