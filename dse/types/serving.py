@@ -120,13 +120,11 @@ class Serving:
         "experts placed by their load (EPLB)",
         WideOption,
         default=float(WideOption.wide),
-        bounds=Bounds(high=2.0, is_integer=True, switch=True),
     )
     step_overlap: Scalar = choice(
         "steps in two halves, the exchange of experts of one behind the kernels of the other (two-batch overlap)",
         WideOption,
         default=float(WideOption.off),
-        bounds=Bounds(high=2.0, is_integer=True, switch=True),
     )
     paged: Scalar = yes_or_no("paged cache: 1 yes, 0 allocated whole", default=1.0)
     reserved_answer: Scalar = share("share of the remaining output reserved at admission", default=0.0)
