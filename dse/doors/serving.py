@@ -28,9 +28,9 @@ from dse.model.serving.reuse import ROUNDS, lookups, perfect_lookups, with_looku
 from dse.model.serving.steady import Phases, SteadyState, prompt_coupling
 from dse.model.serving.step import engine_step
 from dse.model.serving.tails import NORMAL, tails
-from dse.model.serving.work import Rank, ranks_of_experts, width_split
+from dse.model.serving.work import NO_EXCHANGE, Rank, ranks_of_experts, width_split
 from dse.model.steps.operating import HIGHEST_CLOCK
-from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
+from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics, WideOption
 
 #: Rules that a forward pass has too.
 _RULES = (Infeasible.heads_not_divisible, Infeasible.width_not_divisible, Infeasible.layers_not_divisible)
@@ -263,6 +263,10 @@ def _reason_bits(
         | misses_token
         | (utilisation > 1.0 if requests.request_rate is not None else False),
     }
+    # Halves need an exchange of experts that the other half hides; nano-batches are parts of their own.
+    no_halves = rank.stage.exchange is NO_EXCHANGE or m.nano is not None
+    meeting = 0.0 if no_halves else rank.experts_dp
+    broken[Infeasible.stack_lacks] = (serving.step_overlap == float(WideOption.on)) & (meeting <= 1.0)
     if system.accelerator.chip is not None:
         broken[Infeasible.chip_shares] = technology.exceeds_shares(system.accelerator.chip)
     if w.recurrent is not None:

@@ -8,6 +8,7 @@ parallelism, of vLLM on two nodes of eight).
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -25,39 +26,46 @@ OVERLAP_TOKENS = 32.0
 COPIED_SHARE = 0.125
 
 
-def is_wide(mapping: Mapping) -> Scalar:
-    """Return true where the experts of a mapping are on many ranks; false for a mapping without experts."""
-    return False if mapping.experts is None else mapping.experts.ep >= WIDE_RANKS
+def is_on(option: Scalar, ep: Scalar) -> Any:
+    """Return true where an option (:class:`~dse.types.WideOption`) is on for experts on ``ep`` ranks."""
+    return (option == float(WideOption.on)) | ((option == float(WideOption.wide)) & (ep >= WIDE_RANKS))
 
 
-def is_on(option: Scalar, mapping: Mapping) -> Scalar:
-    """Return true where an option (:class:`~dse.types.WideOption`) is on for a mapping."""
-    return (option == float(WideOption.on)) | ((option == float(WideOption.wide)) & is_wide(mapping))
+def is_balanced(balance: Scalar, redundant: Scalar, ep: Scalar) -> Any:
+    """Return true where experts are placed by their load; with ``wide`` also where copies of experts are stated.
+
+    Args:
+        balance: ``expert_balance`` of a mapping.
+        redundant: its ``redundant_experts``.
+        ep: ranks of experts.
+    """
+    return is_on(balance, ep) | ((balance == float(WideOption.wide)) & (redundant > 0.0))
 
 
-def is_balanced(mapping: Mapping) -> Scalar:
-    """Return true where experts are placed by their load; with ``wide`` also where copies of experts are stated."""
-    serving = mapping.serving or Serving()
-    has_copies = (serving.expert_balance == float(WideOption.wide)) & (serving.redundant_experts > 0.0)
-    return is_on(serving.expert_balance, mapping) | has_copies
-
-
-def expert_copies(workload: Workload, mapping: Mapping) -> Scalar:
+def expert_copies(balance: Scalar, redundant: Scalar, ep: Scalar, n_experts: Scalar) -> Scalar:
     """Return the redundant experts of a layer: the stated ones, or the fewest with which ranks hold equal numbers.
 
     ``ceil((E + c) / e) e - E`` for ``E`` experts on ``e`` ranks, with at least ``c`` = :data:`COPIED_SHARE` of them
     where many ranks balance their load: 32 for DeepSeek-V3 on 32, 48, 72 and 144 ranks.
 
     Args:
-        workload: a mixture of experts.
-        mapping: of an engine, with ranks of experts.
+        balance: ``expert_balance`` of a mapping.
+        redundant: its ``redundant_experts``.
+        ep: ranks of experts.
+        n_experts: of a layer.
     """
+    has_spare = is_balanced(balance, redundant, ep) & (ep >= WIDE_RANKS)
+    least = jnp.where(has_spare, COPIED_SHARE * n_experts, 0.0)
+    held = jnp.ceil((n_experts + least) / ep - 1e-4) * ep
+    return jnp.where(redundant < 0.0, held - n_experts, redundant)
+
+
+def copies_in(workload: Workload, mapping: Mapping) -> Scalar:
+    """Return the redundant experts of a layer (:func:`expert_copies`) of a model under a mapping, 0 without experts."""
     serving, experts, mixture = mapping.serving or Serving(), mapping.experts, workload.experts
     if experts is None or mixture is None:
         return 0.0
-    least = jnp.where(is_balanced(mapping) & is_wide(mapping), COPIED_SHARE * mixture.n_experts, 0.0)
-    held = jnp.ceil((mixture.n_experts + least) / experts.ep - 1e-4) * experts.ep
-    return jnp.where(serving.redundant_experts < 0.0, held - mixture.n_experts, serving.redundant_experts)
+    return expert_copies(serving.expert_balance, serving.redundant_experts, experts.ep, mixture.n_experts)
 
 
 def busiest_over_mean(design: Design, copies: Scalar, unbalanced: Scalar) -> Scalar:
@@ -81,7 +89,9 @@ def busiest_over_mean(design: Design, copies: Scalar, unbalanced: Scalar) -> Sca
     placed = jnp.minimum(unbalanced, jnp.maximum(largest * experts.ep / mixture.n_experts, 1.0))
     excess = jnp.maximum(mixture.imbalance, placed) - 1.0
     balanced = 1.0 + excess / (1.0 + copies * experts.ep / mixture.n_experts)
-    return jnp.where(is_balanced(design.mapping), balanced, jnp.maximum(mixture.imbalance, unbalanced))
+    serving = design.mapping.serving or Serving()
+    is_placed = is_balanced(serving.expert_balance, serving.redundant_experts, experts.ep)
+    return jnp.where(is_placed, balanced, jnp.maximum(mixture.imbalance, unbalanced))
 
 
 def with_halves(design: Design, tokens: Scalar) -> Design:
@@ -90,10 +100,10 @@ def with_halves(design: Design, tokens: Scalar) -> Design:
     Stated as ``on`` it halves every step of two tokens or more; on many ranks (``wide``) those of
     :data:`OVERLAP_TOKENS`.
     """
-    serving = design.mapping.serving
-    if serving is None or nothing(serving.step_overlap):
+    serving, experts = design.mapping.serving, design.mapping.experts
+    if serving is None or experts is None or nothing(serving.step_overlap):
         return design
     least = jnp.where(serving.step_overlap == float(WideOption.on), 2.0, OVERLAP_TOKENS)
-    halves = jnp.where(is_on(serving.step_overlap, design.mapping) & (tokens >= least), 1.0, 0.0)
+    halves = jnp.where(is_on(serving.step_overlap, experts.ep) & (tokens >= least), 1.0, 0.0)
     mapping = dataclasses.replace(design.mapping, serving=dataclasses.replace(serving, step_overlap=halves))
     return dataclasses.replace(design, mapping=mapping)

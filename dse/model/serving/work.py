@@ -14,7 +14,7 @@ from dse.model.layout import Layout, lay_out, with_balanced_experts
 from dse.model.machine.rates import Rates, sixteen_bit_rate
 from dse.model.serving.hybrid import hybrid_operators
 from dse.model.serving.kernels import engine_rates
-from dse.model.serving.policy import busiest_over_mean, expert_copies
+from dse.model.serving.policy import busiest_over_mean, copies_in
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
 from dse.model.work.messages import copies_sent, dispatch_bytes, members_copied, pipeline_messages, tensor_messages
@@ -88,7 +88,7 @@ def stage_of(design: Design) -> Stage:
 def with_copies(layout: Layout, design: Design) -> Layout:
     """Return the layout with redundant copies of experts added to those of each device, none for dense models."""
     experts = layout.experts
-    copies = 0.0 if nothing(experts.local) else expert_copies(design.workload, design.mapping) / experts.ep.size
+    copies = 0.0 if nothing(experts.local) else copies_in(design.workload, design.mapping) / experts.ep.size
     return layout._replace(experts=experts._replace(local=plus(experts.local, copies)))
 
 

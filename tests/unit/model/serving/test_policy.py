@@ -1,0 +1,104 @@
+"""Policy of an engine: halves of steps by hand, and balance and copies of experts against packed draws."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import dse
+from dse.doors.serving import step_time
+from dse.model import Batch
+from dse.model.serving.nano_batches import in_two_halves
+from dse.model.serving.policy import OVERLAP_TOKENS, busiest_over_mean, copies_in, is_balanced
+from dse.model.serving.work import busiest_rank
+from dse.types import Infeasible, Requests
+from tests.programs import served
+
+
+def fleet(ranks: int, **settings):
+    mapping = dict(tp=1, dp=ranks, ep=ranks, n_devices=ranks, precision="fp8", concurrency=128 * ranks)
+    return dse.design("deepseek-v3", "h100-sxm-80gb", "sglang", **(mapping | settings))
+
+
+def test_halves_of_a_step_by_hand():
+    """Of 10 s of a half 3 are in experts, 4 in dispatch and combine, so 2 each way, and 3 are the rest: 2 (3 + 3)."""
+    assert float(in_two_halves(2.0, 10.0, 3.0, 4.0)) == pytest.approx(12.0)
+    # 8 s of exchange take 4 each way, longer than either: 4 times 4.
+    assert float(in_two_halves(2.0, 14.0, 3.0, 8.0)) == pytest.approx(16.0)
+    assert float(in_two_halves(1.0, 14.0, 3.0, 8.0)) == 14.0
+
+
+@given(st.floats(1e-4, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_halves_take_no_less_than_kernels_or_links_and_no_more_than_one_after_the_other(rest, experts, exchange):
+    chain = rest + experts + exchange
+    halves = float(in_two_halves(2.0, chain, experts, exchange))
+    assert max(2.0 * (rest + experts), 2.0 * exchange) * (1 - 1e-5) <= halves <= 2.0 * chain * (1 + 1e-5)
+
+
+def test_halves_save_time_where_the_exchange_is_long_and_cost_time_where_steps_are_small():
+    def seconds(sequences, overlap):
+        return float(step_time(fleet(64, step_overlap=overlap), Batch(float(sequences), 2000.0, 0.0, 0.0)))
+
+    assert seconds(256, "on") < 0.8 * seconds(256, "off")
+    assert seconds(4, "on") > 1.2 * seconds(4, "off")  # weights are read twice
+    assert seconds(1, "on") == pytest.approx(seconds(1, "off"))  # one sequence has no halves
+    # On many ranks from 32 tokens on.
+    assert seconds(OVERLAP_TOKENS - 1, "wide") == pytest.approx(seconds(OVERLAP_TOKENS - 1, "off"))
+    assert seconds(OVERLAP_TOKENS, "wide") == pytest.approx(seconds(OVERLAP_TOKENS, "on"))
+
+
+def test_few_ranks_are_not_wide():
+    plain, wide = (served(fleet(8, step_overlap=overlap)) for overlap in ("off", "wide"))
+    assert float(plain.time_per_output_token) == pytest.approx(float(wide.time_per_output_token))
+    assert not bool(is_balanced(2.0, -1.0, 8.0)) and bool(is_balanced(2.0, -1.0, 16.0))
+
+
+@pytest.mark.parametrize(("ranks", "copies"), [(8, 0), (16, 32), (32, 32), (48, 32), (72, 32), (144, 32), (320, 64)])
+def test_copies_that_ranks_need(ranks, copies):
+    """256 experts: an eighth on many ranks, and as many more as give each rank the same number."""
+    design = fleet(ranks)
+    assert float(copies_in(design.workload, design.mapping)) == copies
+    unbalanced = fleet(ranks, expert_balance="off")
+    assert float(copies_in(unbalanced.workload, unbalanced.mapping)) == -256 % ranks
+
+
+def packed(popular: np.ndarray, ranks: int, copies: int) -> float:
+    """The busiest rank over the mean: the busiest experts copied, then each slot on the emptiest rank with room."""
+    count = np.ones(popular.size, int)
+    for _ in range(copies):
+        count[np.argmax(popular / count)] += 1
+    slots = -np.sort(-np.repeat(popular / count, count))
+    load, held = np.zeros(ranks), np.zeros(ranks, int)
+    for slot in slots:
+        rank = min(np.flatnonzero(held < slots.size // ranks), key=lambda i: load[i])
+        load[rank], held[rank] = load[rank] + slot, held[rank] + 1
+    return load.max() / load.mean()
+
+
+@pytest.mark.parametrize("spread", [0.5, 1.0])
+@pytest.mark.parametrize(("ranks", "copies"), [(8, 0), (32, 0), (64, 0), (128, 0), (32, 32), (72, 32), (144, 32)])
+def test_the_busiest_rank_of_balanced_experts(ranks, copies, spread):
+    rng = np.random.default_rng(0)
+    expected = np.mean([packed(rng.gamma(spread**-2, spread**2, 256), ranks, copies) for _ in range(40)])
+    design = fleet(ranks, expert_balance="on", redundant_experts=copies)
+    requests = dataclasses.replace(Requests(), expert_skew=spread)
+    design = dataclasses.replace(design, workload=dataclasses.replace(design.workload, requests=requests))
+    unbalanced = busiest_rank(design.workload, jnp.float32(256), jnp.float32(ranks))
+    assert float(busiest_over_mean(design, float(copies), unbalanced)) == pytest.approx(expected, rel=0.15)
+    off = dataclasses.replace(design.mapping, serving=dataclasses.replace(design.mapping.serving, expert_balance=0.0))
+    numbered = busiest_over_mean(dataclasses.replace(design, mapping=off), float(copies), unbalanced)
+    assert float(numbered) == pytest.approx(float(unbalanced))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [dict(ep=1, tp=8, dp=1, n_devices=8), dict(nano_batches=2)],
+    ids=["experts on one rank", "nano-batches"],
+)
+def test_halves_that_no_engine_runs_are_infeasible(settings):
+    stated, open_one = (
+        int(served(fleet(64, **(settings | dict(step_overlap=option)))).infeasible_reason) for option in ("on", "wide")
+    )
+    assert stated & Infeasible.stack_lacks and not open_one & Infeasible.stack_lacks
