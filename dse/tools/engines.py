@@ -23,10 +23,11 @@ from dse.tools.options import (
     Tool,
     degrees,
     hosts,
+    is_on,
     number,
 )
 from dse.tools.rows import read_tool, table
-from dse.types import Precision
+from dse.types import Precision, WideOption
 from dse.types.choices import EIGHT_BITS, INT4_BYTES, WEIGHTS_ALONE
 
 HOST_CACHE = "mapping.cache_tiers.host_cache"
@@ -198,7 +199,76 @@ def has_attention_dp(leaf: Lookup) -> bool:
     return dp > 1.0 and ep * etp > tp
 
 
-COPIES = f"{SERVING}redundant_experts"
+COPIES, BALANCE, OVERLAP = (f"{SERVING}{name}" for name in ("redundant_experts", "expert_balance", "step_overlap"))
+_EP, _EXPERT_COUNT = "mapping.experts.ep", "workload.experts.n_experts"
+
+#: Options → ranks with tokens of their own that share experts, 1 for none.
+Ranks = Callable[[Mapping[str, str]], float]
+
+
+def balanced_experts(
+    write: Callable[[bool, float, float], Pairs | None],
+    read: Callable[[Mapping[str, str]], tuple[bool | None, float | None]],
+    ranks: Ranks,
+) -> CompositeOption:
+    """Return the rule of balanced experts and their copies; on many ranks a line that says nothing has neither.
+
+    Args:
+        write: (whether experts are balanced, redundant experts, experts) → options, None for values without any.
+        read: options → (whether they say that experts are balanced, redundant experts that they state), None for
+            what they leave open.
+        ranks: of experts.
+    """
+
+    def write_policy(leaf: Lookup) -> Pairs | None:
+        from dse.model.serving.policy import expert_copies, is_balanced
+
+        ep, n_experts = leaf(_EP), leaf(_EXPERT_COUNT)
+        if not ep or not n_experts:
+            return []
+        balance, copies = leaf(BALANCE), leaf(COPIES)
+        assert balance is not None and copies is not None, "complete the design before"
+        is_placed = bool(is_balanced(balance, copies, ep))
+        return write(is_placed, float(expert_copies(balance, copies, ep, n_experts)), n_experts)
+
+    def read_policy(options: Mapping[str, str]) -> dict[str, float]:
+        is_on, copies = read(options)
+        if _is_wide(ranks(options)):
+            is_on, copies = bool(is_on), copies or 0.0
+        stated = {BALANCE: None if is_on is None else float(is_on), COPIES: copies}
+        return {path: value for path, value in stated.items() if value is not None}
+
+    return CompositeOption((COPIES, BALANCE), write_policy, read_policy)
+
+
+def overlapped_steps(name: str, ranks: Ranks) -> CompositeOption:
+    """Return the rule of the switch for two-batch overlap, which an engine without one (``name`` of "") has off.
+
+    It is read where ranks exchange tokens with each other; on many ranks a line that says nothing has it off.
+    """
+
+    def write(leaf: Lookup) -> Pairs | None:
+        from dse.model.serving.policy import is_on as is_on_for
+
+        option = leaf(OVERLAP) or 0.0
+        if not is_on_for(option, leaf(_EP) or 1.0) or (option != float(WideOption.on) and not has_attention_dp(leaf)):
+            return []
+        return [(name, "")] if name and has_attention_dp(leaf) else None
+
+    def read(options: Mapping[str, str]) -> dict[str, float]:
+        meeting = ranks(options)
+        is_read = _is_wide(meeting) or (name in options and meeting > 1.0)
+        return {OVERLAP: float(bool(name) and is_on(options, name))} if is_read else {}
+
+    return CompositeOption((OVERLAP,), write, read)
+
+
+def _is_wide(ranks: float) -> bool:
+    """True for ranks of experts that count as many."""
+    from dse.model.serving.policy import WIDE_RANKS
+
+    return ranks >= WIDE_RANKS
+
 
 _PRECISION, _WEIGHT, _EXPERT = "mapping.precision", f"{SERVING}weight_bytes", f"{SERVING}expert_bytes"
 _EIGHT_BITS = tuple(map(float, EIGHT_BITS))

@@ -11,10 +11,12 @@ from dse.tools.engines import (
     ENGINE,
     HOST_CACHE,
     SERVING,
+    balanced_experts,
     draft_tokens,
     engine,
     has_attention_dp,
     has_draft_layers,
+    overlapped_steps,
     replica_devices,
     token_count,
     weight_format,
@@ -159,6 +161,29 @@ def _read_dispatch(options: Mapping[str, str]) -> dict[str, float]:
     if backend is None and _read_attention_ranks(options) > 1.0 and (_read_expert_ranks(options) or 1.0) > 1.0:
         backend = AllToAll.gather if options.get(_DISPATCH) == "none" else None
     return {} if backend is None else {"mapping.experts.all_to_all": float(backend)}
+
+
+def _meeting_ranks(options: Mapping[str, str]) -> float:
+    """Return the ranks of whole experts whose ranks of attention have tokens of their own, 1 for none."""
+    return (_read_expert_ranks(options) or 1.0) if _read_attention_ranks(options) > 1.0 else 1.0
+
+
+_BALANCE, _COPIES, _LOCATION = "--enable-eplb", "--ep-num-redundant-experts", "--init-expert-location"
+
+
+def _balanced(is_balanced: bool, copies: float, experts: float) -> Pairs:
+    """Return the switch of the load balancer and the number of copies as options, empty for neither."""
+    return [*([(_BALANCE, "")] if is_balanced else []), *([(_COPIES, number(copies))] if copies else [])]
+
+
+def _read_balance(options: Mapping[str, str]) -> tuple[bool | None, float | None]:
+    """Return whether experts are placed by load, as the balancer does and a file of measured loads; and their copies.
+
+    A line that states copies alone has the first experts twice (``init_trivial``), which balances nothing.
+    """
+    copies = number_of(options[_COPIES]) if options.get(_COPIES) else None
+    is_placed = is_on(options, _BALANCE) or options.get(_LOCATION, "trivial") != "trivial"
+    return (is_placed if is_placed or copies or _BALANCE in options else None), copies
 
 
 def _rank_total_option(name: str, path: str) -> CompositeOption:
@@ -371,6 +396,8 @@ SGLANG = engine(
     {
         "ranks": CompositeOption(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
         "experts": CompositeOption(("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts),
+        "balance": balanced_experts(_balanced, _read_balance, _meeting_ranks),
+        "overlap": overlapped_steps("--enable-two-batch-overlap", _meeting_ranks),
         "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
         "chunk": dataclasses.replace(_rank_total_option(_CHUNK, f"{SERVING}chunk"), read=_read_chunk),
         "most_sequences": _rank_total_option("--max-running-requests", f"{ENGINE}most_sequences"),

@@ -12,10 +12,12 @@ from dse.tools.engines import (
     DRAFTS,
     HOST_CACHE,
     SERVING,
+    balanced_experts,
     draft_tokens,
     engine,
     has_draft_layers,
     mean_request_tokens,
+    overlapped_steps,
     replica_devices,
     token_count,
     weight_format,
@@ -97,9 +99,33 @@ def _dispatch(leaf: Lookup) -> Pairs | None:
 
 def _read_dispatch(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → exchange of experts, where whole experts are on ranks with tokens of their own; else empty."""
-    has_exchange = is_on(options, _EXPERT_SWITCH) and number_of(options.get("--data-parallel-size", "1")) > 1.0
+    has_exchange = _meeting_ranks(options) > 1.0
     backend = _BACKENDS.get(options.get(_DISPATCH, "").replace("-", "_").lower())
     return {} if backend is None or not has_exchange else {"mapping.experts.all_to_all": float(backend)}
+
+
+def _meeting_ranks(options: Mapping[str, str]) -> float:
+    """Return the ranks of whole experts with tokens of their own, 1 for none."""
+    has_exchange = is_on(options, _EXPERT_SWITCH) and number_of(options.get("--data-parallel-size", "1")) > 1.0
+    return _rank_count(options) if has_exchange else 1.0
+
+
+_BALANCE, _BALANCER, _COPIES = "--enable-eplb", "--eplb-config", "num_redundant_experts"
+
+
+def _balanced(is_balanced: bool, copies: float, experts: float) -> Pairs | None:
+    """Return the load balancer and its copies as options, empty for neither, None for copies without it."""
+    if not is_balanced:
+        return None if copies else []
+    return [(_BALANCE, ""), *([(_BALANCER, json.dumps({_COPIES: int(copies)}))] if copies else [])]
+
+
+def _read_balance(options: Mapping[str, str]) -> tuple[bool | None, float | None]:
+    """Return whether the load balancer is on, None where options say nothing of it, and the copies that they state."""
+    copies = json_entry(options, _BALANCER, _COPIES)
+    copies = options.get("--num-redundant-experts") if copies is None else copies
+    is_balanced = is_on(options, _BALANCE) if _BALANCE in options else None
+    return is_balanced, None if copies is None else number_of(str(copies))
 
 
 def json_entry(options: Mapping[str, str], name: str, *keys: str) -> Any:
@@ -260,6 +286,8 @@ VLLM = engine(
         "experts": CompositeOption(
             ("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, writes_default=True
         ),
+        "balance": balanced_experts(_balanced, _read_balance, _meeting_ranks),
+        "overlap": overlapped_steps("--enable-dbo", _meeting_ranks),
         "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
         "offload": offloaded_weights("--cpu-offload-gb", "mapping.spill.far_weights"),
         "first_chunk": CompositeOption((f"{SERVING}chunk",), lambda leaf: [], _read_chunk),

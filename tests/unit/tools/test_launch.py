@@ -66,7 +66,8 @@ OF_SERVING = {
     "mapping.precision": VALUES["mapping.precision"], "mapping.serving.cache_bytes": [2.0, 1.0, 0.5],
     "mapping.serving.drafts": [0.0, 3.0], "mapping.serving.mixed": [0.0, 1.0], "mapping.tp": [1.0, 2.0],
     "mapping.experts.ep": [1.0, 8.0, 16.0], "mapping.dp": [1.0, 8.0],
-    "mapping.serving.redundant_experts": [0.0, 32.0], "mapping.serving.reserved_answer": [0.0, 0.3, 0.6, 1.0],
+    "mapping.serving.redundant_experts": [-1.0, 0.0, 32.0], "mapping.serving.expert_balance": [0.0, 1.0, 2.0],
+    "mapping.serving.step_overlap": [0.0, 1.0, 2.0], "mapping.serving.reserved_answer": [0.0, 0.3, 0.6, 1.0],
 }  # fmt: skip
 
 
@@ -110,6 +111,10 @@ def test_a_line_is_read_back(data, tool):
 ALIKE = {
     "mapping.sequence_parallel": [{1.0, 2.0}],
     "mapping.precision": [{4.0, 5.0, 9.0}],
+    # off or on by the ranks of experts, and as many copies as these need
+    "mapping.serving.expert_balance": [{0.0, 2.0}, {1.0, 2.0}],
+    "mapping.serving.step_overlap": [{0.0, 2.0}, {1.0, 2.0}],
+    "mapping.serving.redundant_experts": [{-1.0, 0.0}, {-1.0, 32.0}],
     "software.uneven_layers": [{0.0, 1.0}],  # of a layout, which a line has where layers are not divisible
 }
 
