@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dse.types.choices import Load, WideOption
+from dse.types.choices import Load, PromptOrder, WideOption
 from dse.types.fields import (
     Bounds,
     Scalar,
     choice,
     count,
+    integer,
     number,
     positive,
     positive_share,
@@ -102,10 +103,16 @@ class Serving:
         default=None,
         absent=0.0,
     )
-    prompt_balance: Scalar | None = yes_or_no(
-        "ranks with common experts take prompts in the same steps: 1 yes, 0 those of one delay all",
+    prompt_balance: Scalar | None = choice(
+        "steps in which ranks with common experts take prompts", PromptOrder, default=None, absent=1.0
+    )
+    prompt_timeout: Scalar | None = integer(
+        "decode steps for which prompts wait for those of all ranks that take them together, 0: no wait is counted",
         default=None,
-        absent=1.0,
+        absent=0.0,
+    )
+    prompt_batching: Scalar | None = integer(
+        "further decode steps for which prompts of all ranks wait for more of them", default=None, absent=0.0
     )
     admission_steps: Scalar = count("engine steps between admissions", default=1.0)
     cache_bytes: Scalar = positive("bytes per cached key or value", "B", default=2.0)

@@ -13,7 +13,7 @@ from dse.equations import ScalarFunction
 from dse.errors import InputError
 from dse.lab.simulator.load import RequestList
 from dse.model.serving.intake import limit_tokens_per_sequence, output_tokens_per_step
-from dse.types import Design, HostTiers
+from dse.types import Design, HostTiers, PromptOrder
 
 #: Tokens of a cache block (vLLM's ``block_size``).
 BLOCK = 16
@@ -33,6 +33,8 @@ class SchedulerLimits(NamedTuple):
     speed: float  # tokens of a sequence per step
     rows: float  # tokens of the budget per decoding sequence
     request_time: float  # s, outside the engine
+    prompt_timeout: int = 0  # decode steps for which prompts wait for those of all ranks; 0: not at all
+    prompt_batching: int = 0  # further ones, where all ranks have prompts
     unsplit_prompts: bool = False  # whether a prompt waits for a step that holds all of it
     tiers: tuple[tuple[int, float], ...] = ()  # blocks of prefix caches beyond device memory, seconds to load a block
 
@@ -86,6 +88,8 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
         speed=speed,
         rows=1.0 + float(serving.drafts),
         request_time=float(engine.request_time),
+        prompt_timeout=int(serving.prompt_timeout or 0) if serving.prompt_balance == PromptOrder.together else 0,
+        prompt_batching=int(serving.prompt_batching or 0),
         unsplit_prompts=bool(serving.whole_prompts),
     )
     tiers, storage = design.mapping.cache_tiers, design.system.host_tiers or HostTiers()

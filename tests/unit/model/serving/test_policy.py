@@ -8,12 +8,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 import dse
+from dse.designs.records import with_serving_defaults
 from dse.doors.serving import step_time
+from dse.lab.simulator.run import simulate
+from dse.lab.simulator.summary import statistics
 from dse.model import Batch
+from dse.model.serving.intake import prompt_hold
 from dse.model.serving.nano_batches import in_two_halves
 from dse.model.serving.policy import OVERLAP_TOKENS, busiest_over_mean, copies_in, is_balanced
 from dse.model.serving.work import busiest_rank
-from dse.types import Infeasible, Requests
+from dse.types import Infeasible, PromptOrder, Requests, Serving
 from tests.programs import served
 
 
@@ -102,3 +106,55 @@ def test_halves_that_no_engine_runs_are_infeasible(settings):
         int(served(fleet(64, **(settings | dict(step_overlap=option)))).infeasible_reason) for option in ("on", "wide")
     )
     assert stated & Infeasible.stack_lacks and not open_one & Infeasible.stack_lacks
+
+
+@pytest.mark.parametrize(("timeout", "batching"), [(5, 0), (50, 0), (50, 10), (500, 0)])
+@pytest.mark.parametrize("ranks", [2, 8, 64])
+def test_steps_until_all_ranks_have_prompts(ranks, timeout, batching):
+    """Ranks of 33 requests of 500 steps each: prompts come every 15.6 steps to each of them."""
+    serving = Serving(prompt_balance=float(PromptOrder.together), prompt_timeout=timeout, prompt_batching=batching)
+    found = prompt_hold(Requests(output_tokens=500.0), serving, 33.0, jnp.float32(ranks))
+    comes = np.random.default_rng(0).exponential(500.0 / 32.0, (20_000, ranks))
+    all_have, limit = comes.max(1), comes.min(1) + timeout
+    steps = np.where(all_have < limit, all_have + batching, limit).mean()
+    assert float(found.steps) == pytest.approx(steps, rel=0.05)
+    assert float(found.prompts) == pytest.approx(steps * 32.0 / 500.0, rel=0.05)
+
+
+#: Name → settings of 8 ranks with common experts under each value of a policy.
+POLICIES = {
+    "prompts apart": dict(prompt_balance="independent"),
+    "prompts together": dict(prompt_balance="together", prompt_timeout=50),
+    "prompts together, soon": dict(prompt_balance="together", prompt_timeout=10),
+    "prompts together, and more of them": dict(prompt_balance="together", prompt_timeout=50, prompt_batching=10),
+    "prompts together, alone in their steps": dict(prompt_balance="together", prompt_timeout=30, mixed=0, chunk=32768),
+    "halves": dict(step_overlap="on"),
+    "balance": dict(expert_balance="on"),
+    "numbered experts": dict(expert_balance="off"),
+    "copies": dict(expert_balance="on", redundant_experts=64),
+    "small steps": dict(chunk=1024),
+    "whole prompts": dict(chunk=1600, whole_prompts=1),
+    "rare admissions": dict(admission_steps=4),
+    "answers reserved": dict(reserved_answer=1.0),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_each_policy_in_closed_form_and_in_the_simulator(policy):
+    settings = dict(tp=1, dp=8, ep=8, n_devices=8, precision="fp8", concurrency=256, prompt_tokens=1000)
+    design = dse.design("deepseek-v3", "h200-sxm-141gb", "vllm", output_tokens=500, **settings, **POLICIES[policy])
+    found, simulated = served(design), statistics(simulate(with_serving_defaults(design), count=4_000))
+    for name in ("output_tokens_per_second", "time_per_output_token"):
+        name_simulated = name if name in simulated else f"mean_{name}"
+        assert float(getattr(found, name)) == pytest.approx(simulated[name_simulated], rel=0.08), name
+
+
+def test_ranks_that_take_prompts_together_serve_more_where_prompts_are_long():
+    def rate(**policy):
+        settings = dict(tp=1, dp=8, ep=8, n_devices=8, precision="fp8", concurrency=512, prompt_tokens=8000)
+        design = dse.design("deepseek-v3", "h200-sxm-141gb", "vllm", output_tokens=1000, **settings, **policy)
+        simulated = statistics(simulate(with_serving_defaults(design), count=2_000))
+        return np.array([float(served(design).output_tokens_per_second), simulated["output_tokens_per_second"]])
+
+    together, apart = rate(prompt_balance="together", prompt_timeout=50), rate(prompt_balance="independent")
+    assert np.all(together > 1.5 * apart)
