@@ -27,7 +27,7 @@ from dse.tools.options import (
     number,
 )
 from dse.tools.rows import read_tool, table
-from dse.types import Precision, WideOption
+from dse.types import Precision, PromptOrder, WideOption
 from dse.types.choices import EIGHT_BITS, INT4_BYTES, WEIGHTS_ALONE
 
 HOST_CACHE = "mapping.cache_tiers.host_cache"
@@ -200,6 +200,9 @@ def has_attention_dp(leaf: Lookup) -> bool:
 
 
 COPIES, BALANCE, OVERLAP = (f"{SERVING}{name}" for name in ("redundant_experts", "expert_balance", "step_overlap"))
+GRAPHS, ORDER, TIMEOUT, BATCHING = (
+    f"{SERVING}{name}" for name in ("graphs", "prompt_balance", "prompt_timeout", "prompt_batching")
+)
 _EP, _EXPERT_COUNT = "mapping.experts.ep", "workload.experts.n_experts"
 
 #: Options → ranks with tokens of their own that share experts, 1 for none.
@@ -261,6 +264,31 @@ def overlapped_steps(name: str, ranks: Ranks) -> CompositeOption:
         return {OVERLAP: float(bool(name) and is_on(options, name))} if is_read else {}
 
     return CompositeOption((OVERLAP,), write, read)
+
+
+def prompts_together(
+    write: Callable[[float, float], Pairs | None],
+    read: Callable[[Mapping[str, str]], tuple[float, float] | None],
+    timeout: float = 0.0,
+) -> CompositeOption:
+    """Return the rule of prompts that ranks of attention take together; an engine without it takes them as they come.
+
+    Args:
+        write: (steps of the time-out, further steps for more prompts) → options, None for values without any.
+        read: options → the same, None where prompts are taken as they come.
+        timeout: steps of the engine where a design states none.
+    """
+
+    def write_order(leaf: Lookup) -> Pairs | None:
+        if leaf(ORDER) != float(PromptOrder.together) or not has_attention_dp(leaf):
+            return None if leaf(ORDER) == float(PromptOrder.together) else []
+        return write(leaf(TIMEOUT) or timeout, leaf(BATCHING) or 0.0)
+
+    def read_order(options: Mapping[str, str]) -> dict[str, float]:
+        steps = read(options)
+        return {} if steps is None else dict(zip((ORDER, TIMEOUT, BATCHING), (1.0, *steps), strict=True))
+
+    return CompositeOption((ORDER, TIMEOUT, BATCHING), write_order, read_order)
 
 
 def _is_wide(ranks: float) -> bool:

@@ -17,6 +17,7 @@ from dse.tools.engines import (
     has_attention_dp,
     has_draft_layers,
     overlapped_steps,
+    prompts_together,
     replica_devices,
     token_count,
     weight_format,
@@ -184,6 +185,23 @@ def _read_balance(options: Mapping[str, str]) -> tuple[bool | None, float | None
     copies = number_of(options[_COPIES]) if options.get(_COPIES) else None
     is_placed = is_on(options, _BALANCE) or options.get(_LOCATION, "trivial") != "trivial"
     return (is_placed if is_placed or copies or _BALANCE in options else None), copies
+
+
+_DELAYER, _DELAYED_PASSES, _MOST_PASSES = "--enable-prefill-delayer", "--prefill-delayer-max-delay-passes", 30.0
+
+
+def _delayer(timeout: float, batching: float) -> Pairs | None:
+    """Return the delayer of prompts as options, None for a further wait, which it has not."""
+    if batching:
+        return None
+    return [(_DELAYER, ""), *([] if timeout == _MOST_PASSES else [(_DELAYED_PASSES, number(timeout))])]
+
+
+def _read_delayer(options: Mapping[str, str]) -> tuple[float, float] | None:
+    """Return the steps of the delayer's time-out, and no further ones; None where it is off."""
+    if not is_on(options, _DELAYER):
+        return None
+    return number_of(options.get(_DELAYED_PASSES) or number(_MOST_PASSES)), 0.0
 
 
 def _rank_total_option(name: str, path: str) -> CompositeOption:
@@ -375,12 +393,6 @@ def _dense_remark(options: Mapping[str, str]) -> str:
     return f"{_ATTENTION_DP} of a dense model splits its feed-forward over all ranks: read as ranks that hold all of it"
 
 
-def _graph_remark(options: Mapping[str, str]) -> str:
-    """Return the remark that steps of decode alone are modelled with graphs, where a line turns these off; else ""."""
-    name = "--disable-cuda-graph"
-    return f"{name}: steps without prompts are modelled with graphs all the same" if is_on(options, name) else ""
-
-
 def _host_remark(options: Mapping[str, str]) -> str:
     """Return the remark that the host's cache is a multiple of the device's, where no size is stated; else ""."""
     if not is_on(options, _HOST) or number_of(options.get(_HOST_SIZE) or "0"):
@@ -398,6 +410,7 @@ SGLANG = engine(
         "experts": CompositeOption(("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts),
         "balance": balanced_experts(_balanced, _read_balance, _meeting_ranks),
         "overlap": overlapped_steps("--enable-two-batch-overlap", _meeting_ranks),
+        "prompts": prompts_together(_delayer, _read_delayer, _MOST_PASSES),
         "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
         "chunk": dataclasses.replace(_rank_total_option(_CHUNK, f"{SERVING}chunk"), read=_read_chunk),
         "most_sequences": _rank_total_option("--max-running-requests", f"{ENGINE}most_sequences"),
@@ -408,6 +421,6 @@ SGLANG = engine(
         "weights": weight_format("--quantization", "w8a8_int8"),
     },
     lambda leaf: replica_devices(leaf) * _attention_ranks(leaf),
-    remarks=(_chain_remark, _dense_remark, _graph_remark, _host_remark),
+    remarks=(_chain_remark, _dense_remark, _host_remark),
     contradictions=(_uneven_ranks,),
 )

@@ -20,6 +20,7 @@ from dse.tools.engines import (
     longest_prompt,
     longest_request,
     overlapped_steps,
+    prompts_together,
     replica_devices,
     stated_format,
     token_count,
@@ -143,6 +144,26 @@ def _meeting_ranks(options: Mapping[str, str]) -> float:
     return _read_expert_ranks(options).get("mapping.experts.ep", 1.0) if _is_attention_dp(options) else 1.0
 
 
+_DP_CONFIG = "attention_dp_config"
+
+#: Steps of the time-out, and further ones, where nothing is said (``AttentionDpConfig``).
+_TIMEOUT_STEPS, _BATCHING_STEPS = 50.0, 10.0
+
+
+def _prompt_balance(timeout: float, batching: float) -> Pairs:
+    """Return the balance of prompts as an entry."""
+    steps = f"timeout_iters: {number(timeout)}, batching_wait_iters: {number(batching)}"
+    return [(_DP_CONFIG, f"{{enable_balance: true, {steps}}}")]
+
+
+def _read_prompt_balance(options: Mapping[str, str]) -> tuple[float, float] | None:
+    """Return the steps of the time-out and the further ones of the balance of prompts, None where it is off."""
+    if _entry(options, _DP_CONFIG, "enable_balance").lower() != "true":
+        return None
+    timeout, batching = (_entry(options, _DP_CONFIG, name) for name in ("timeout_iters", "batching_wait_iters"))
+    return number_of(timeout or number(_TIMEOUT_STEPS)), number_of(batching or number(_BATCHING_STEPS))
+
+
 def _slots_remark(options: Mapping[str, str]) -> str:
     """Return the remark that slots of a load balancer are not read without a model, "" where they are."""
     if not _slot_count(options) or number_of(options.get(N_EXPERTS) or "0"):
@@ -250,6 +271,7 @@ TENSORRT_LLM = engine(
         "memory": _FREE_MEMORY_SHARE,
         "cache": CompositeOption((f"{SERVING}cache_bytes",), _cache, _read_cache),
         "drafts": CompositeOption(DRAFTS, _predicted, _read_predicted),
+        "prompts": prompts_together(_prompt_balance, _read_prompt_balance, _TIMEOUT_STEPS),
         "balance": balanced_experts(_balanced, _read_balance, _meeting_ranks),
         "overlap": overlapped_steps("", _meeting_ranks),
         "host_cache": CompositeOption((HOST_CACHE,), lambda leaf: [], _read_host_cache),

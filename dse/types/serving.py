@@ -98,6 +98,9 @@ class Serving:
     whole_prompts: Scalar | None = yes_or_no(
         "a prompt within the limit of a step is not cut: 1 yes", default=None, absent=0.0
     )
+    graphs: Scalar | None = yes_or_no(
+        "steps in captured graphs, as far as there are any; 0: the host launches every kernel", default=None, absent=1.0
+    )
     graph_step: Scalar | None = count(
         "decode steps run in graphs of powers of two, and of multiples of this up to four of it",
         default=None,

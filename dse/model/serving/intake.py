@@ -41,10 +41,12 @@ def idle_rows(serving: Serving, engine: Engine, sequences: Scalar) -> Scalar:
     graph_step = serving.graph_step
     if graph_step is None:
         return 0.0
+    graphs = value_or(serving.graphs, 1.0)
     power_of_two = jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(sequences, 1.0)) - 1e-6))
     multiple = graph_step * jnp.ceil(sequences / graph_step - 1e-6)
     graph_sequences = jnp.where(multiple <= 4.0 * graph_step, jnp.minimum(power_of_two, multiple), power_of_two)
-    return (1.0 + serving.drafts) * jnp.maximum(jnp.minimum(graph_sequences, engine.most_sequences) - sequences, 0.0)
+    idle = jnp.maximum(jnp.minimum(graph_sequences, engine.most_sequences) - sequences, 0.0)
+    return times(graphs, (1.0 + serving.drafts) * idle)
 
 
 def limit_tokens_per_sequence(serving: Serving) -> Scalar:
@@ -103,10 +105,11 @@ class PromptHold(NamedTuple):
 def prompt_hold(requests: Requests, serving: Serving, running: Scalar, ranks: Scalar) -> PromptHold | None:
     """Return the steps between admissions of ranks that take prompts together, None where none is counted.
 
-    A rank gets ``a`` prompts a step (Poisson). The first of ``R`` ranks has one after ``1 / (R a)`` steps, and ``t`` steps
-    later all others with probability ``F(t) = (1 - exp(-a t))^(R - 1)``. Engines admit then, and ``prompt_batching``
-    later, or after ``W`` steps (``prompt_timeout``): every ``P = 1 / (R a) + int_0^W (1 - F) dt + B F(W)`` steps. Of
-    ``m = a P`` prompts a rank the busiest has about ``m + sqrt(m) d`` (:func:`largest_deviate` ``d`` of ``R``).
+    A rank gets ``a`` prompts a step (Poisson). The first of ``R`` ranks has one after ``1 / (R a)`` steps, and ``t``
+    steps later all others with probability ``F(t) = (1 - exp(-a t))^(R - 1)``. Engines admit ``B`` steps after that
+    (``prompt_batching``), or after ``W`` steps (``prompt_timeout``): ``P = 1 / (R a) + int_0^W (1 - F) dt + B F(W)``
+    steps from one admission to the next. Of ``m = a P`` prompts a rank the busiest has about ``m + sqrt(m) d``
+    (:func:`largest_deviate` ``d`` of ``R``).
 
     Args:
         requests: of a rank.

@@ -130,19 +130,25 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         step = step.scaled(side_by_side(nano.nano_batches, chain_time, resources) / chain_time)
         overhead = nano.nano_batches * overhead
     launched = times(value_or(stage.design.system.host_slowdown, 1.0), overhead)
-    exposed = exposed_launches(engine, batch, launched, step.total)
+    exposed = exposed_launches(serving, engine, batch, launched, step.total)
     return step._replace(host=plus(step.host, exposed) + exposed_host_time(stage.design, engine, batch, step.total))
 
 
-def exposed_launches(engine: Engine, batch: Batch, overhead_time: Scalar, device_time: Scalar) -> Scalar:
+def exposed_launches(
+    serving: Serving, engine: Engine, batch: Batch, overhead_time: Scalar, device_time: Scalar
+) -> Scalar:
     """Return the seconds by which launches outlast the kernels of a step without a graph: ``max(r a - D, 0)``.
 
-    A host launches the kernels of a step with prompts one by one, unless it has captured a graph of as many tokens.
-    Launches of a layer take ``r`` times its overhead ``a`` in a graph, longer on a slow host.
+    A host launches the kernels of a step with prompts one by one, unless it has captured a graph of as many tokens;
+    those of all steps where ``graphs`` are off. Launches of a layer take ``r`` times its overhead ``a`` in a graph,
+    longer on a slow host.
     """
-    if nothing(batch.prompt):
+    if nothing(batch.prompt) and serving.graphs is None:
         return 0.0
-    launches = jnp.where(batch.tokens > engine.graph_tokens, engine.launch_ratio * overhead_time, 0.0)
+    is_captured = True if nothing(batch.prompt) else batch.tokens <= engine.graph_tokens
+    if serving.graphs is not None:
+        is_captured = jnp.logical_and(is_captured, serving.graphs > 0.0)
+    launches = jnp.where(is_captured, 0.0, engine.launch_ratio * overhead_time)
     return jnp.maximum(launches - device_time, 0.0)
 
 

@@ -67,7 +67,9 @@ OF_SERVING = {
     "mapping.serving.drafts": [0.0, 3.0], "mapping.serving.mixed": [0.0, 1.0], "mapping.tp": [1.0, 2.0],
     "mapping.experts.ep": [1.0, 8.0, 16.0], "mapping.dp": [1.0, 8.0],
     "mapping.serving.redundant_experts": [-1.0, 0.0, 32.0], "mapping.serving.expert_balance": [0.0, 1.0, 2.0],
-    "mapping.serving.step_overlap": [0.0, 1.0, 2.0], "mapping.serving.reserved_answer": [0.0, 0.3, 0.6, 1.0],
+    "mapping.serving.step_overlap": [0.0, 1.0, 2.0], "mapping.serving.graphs": [0.0, 1.0],
+    "mapping.serving.prompt_balance": [0.0, 1.0], "mapping.serving.prompt_timeout": [30.0, 50.0],
+    "mapping.serving.prompt_batching": [0.0, 10.0], "mapping.serving.reserved_answer": [0.0, 0.3, 0.6, 1.0],
 }  # fmt: skip
 
 

@@ -132,6 +132,7 @@ POLICIES = {
     "balance": dict(expert_balance="on"),
     "numbered experts": dict(expert_balance="off"),
     "copies": dict(expert_balance="on", redundant_experts=64),
+    "no graphs": dict(graphs=0),
     "small steps": dict(chunk=1024),
     "whole prompts": dict(chunk=1600, whole_prompts=1),
     "rare admissions": dict(admission_steps=4),
