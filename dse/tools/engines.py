@@ -27,7 +27,7 @@ from dse.tools.options import (
     number,
 )
 from dse.tools.rows import read_tool, table
-from dse.types import Precision, PromptOrder, WideOption
+from dse.types import Precision, WideOption
 from dse.types.choices import EIGHT_BITS, INT4_BYTES, WEIGHTS_ALONE
 
 HOST_CACHE = "mapping.cache_tiers.host_cache"
@@ -209,14 +209,18 @@ _EP, _EXPERT_COUNT = "mapping.experts.ep", "workload.experts.n_experts"
 Ranks = Callable[[Mapping[str, str]], float]
 
 
-def balanced_experts(
+def wide_experts(
+    overlap: str,
     write: Callable[[bool, float, float], Pairs | None],
     read: Callable[[Mapping[str, str]], tuple[bool | None, float | None]],
     ranks: Ranks,
 ) -> CompositeOption:
-    """Return the rule of balanced experts and their copies; on many ranks a line that says nothing has neither.
+    """Return the rule of balanced experts, their copies, and two-batch overlap.
+
+    On many ranks a line that says nothing has none of them. Overlap is read where ranks exchange tokens.
 
     Args:
+        overlap: switch for steps in two halves, "" for an engine without one.
         write: (whether experts are balanced, redundant experts, experts) → options, None for values without any.
         read: options → (whether they say that experts are balanced, redundant experts that they state), None for
             what they leave open.
@@ -227,68 +231,33 @@ def balanced_experts(
         from dse.model.serving.policy import expert_copies, is_balanced
 
         ep, n_experts = leaf(_EP), leaf(_EXPERT_COUNT)
-        if not ep or not n_experts:
-            return []
         balance, copies = leaf(BALANCE), leaf(COPIES)
-        assert balance is not None and copies is not None, "complete the design before"
+        if not ep or not n_experts or balance is None or copies is None:
+            return []
         is_placed = bool(is_balanced(balance, copies, ep))
-        return write(is_placed, float(expert_copies(balance, copies, ep, n_experts)), n_experts)
+        pairs = write(is_placed, float(expert_copies(balance, copies, ep, n_experts)), n_experts)
+        halves = _halves(leaf, ep)
+        if pairs is None or (halves and not (overlap and has_attention_dp(leaf))):
+            return None
+        return [*pairs, *([(overlap, "")] if halves else [])]
 
     def read_policy(options: Mapping[str, str]) -> dict[str, float]:
-        is_on, copies = read(options)
-        if _is_wide(ranks(options)):
-            is_on, copies = bool(is_on), copies or 0.0
-        stated = {BALANCE: None if is_on is None else float(is_on), COPIES: copies}
-        return {path: value for path, value in stated.items() if value is not None}
+        meeting, (balanced, copies) = ranks(options), read(options)
+        halves = is_on(options, overlap) if overlap in options and meeting > 1.0 else None
+        if _is_wide(meeting):
+            balanced, copies, halves = bool(balanced), copies or 0.0, bool(halves)
+        stated = {BALANCE: balanced, COPIES: copies, OVERLAP: halves}
+        return {path: float(value) for path, value in stated.items() if value is not None}
 
-    return CompositeOption((COPIES, BALANCE), write_policy, read_policy)
-
-
-def overlapped_steps(name: str, ranks: Ranks) -> CompositeOption:
-    """Return the rule of the switch for two-batch overlap, which an engine without one (``name`` of "") has off.
-
-    It is read where ranks exchange tokens with each other; on many ranks a line that says nothing has it off.
-    """
-
-    def write(leaf: Lookup) -> Pairs | None:
-        from dse.model.serving.policy import is_on as is_on_for
-
-        option = leaf(OVERLAP) or 0.0
-        if not is_on_for(option, leaf(_EP) or 1.0) or (option != float(WideOption.on) and not has_attention_dp(leaf)):
-            return []
-        return [(name, "")] if name and has_attention_dp(leaf) else None
-
-    def read(options: Mapping[str, str]) -> dict[str, float]:
-        meeting = ranks(options)
-        is_read = _is_wide(meeting) or (name in options and meeting > 1.0)
-        return {OVERLAP: float(bool(name) and is_on(options, name))} if is_read else {}
-
-    return CompositeOption((OVERLAP,), write, read)
+    return CompositeOption((COPIES, BALANCE, OVERLAP), write_policy, read_policy)
 
 
-def prompts_together(
-    write: Callable[[float, float], Pairs | None],
-    read: Callable[[Mapping[str, str]], tuple[float, float] | None],
-    timeout: float = 0.0,
-) -> CompositeOption:
-    """Return the rule of prompts that ranks of attention take together; an engine without it takes them as they come.
+def _halves(leaf: Lookup, ep: float) -> bool:
+    """True for a design whose steps are in two halves: as stated, or on many ranks with attention of their own."""
+    from dse.model.serving.policy import is_on as is_on_for
 
-    Args:
-        write: (steps of the time-out, further steps for more prompts) → options, None for values without any.
-        read: options → the same, None where prompts are taken as they come.
-        timeout: steps of the engine where a design states none.
-    """
-
-    def write_order(leaf: Lookup) -> Pairs | None:
-        if leaf(ORDER) != float(PromptOrder.together) or not has_attention_dp(leaf):
-            return None if leaf(ORDER) == float(PromptOrder.together) else []
-        return write(leaf(TIMEOUT) or timeout, leaf(BATCHING) or 0.0)
-
-    def read_order(options: Mapping[str, str]) -> dict[str, float]:
-        steps = read(options)
-        return {} if steps is None else dict(zip((ORDER, TIMEOUT, BATCHING), (1.0, *steps), strict=True))
-
-    return CompositeOption((ORDER, TIMEOUT, BATCHING), write_order, read_order)
+    option = leaf(OVERLAP) or 0.0
+    return bool(is_on_for(option, ep)) and (option == float(WideOption.on) or has_attention_dp(leaf))
 
 
 def _is_wide(ranks: float) -> bool:

@@ -11,16 +11,14 @@ from dse.tools.engines import (
     ENGINE,
     HOST_CACHE,
     SERVING,
-    balanced_experts,
     draft_tokens,
     engine,
     has_attention_dp,
     has_draft_layers,
-    overlapped_steps,
-    prompts_together,
     replica_devices,
     token_count,
     weight_format,
+    wide_experts,
 )
 from dse.tools.options import (
     CAPACITY,
@@ -185,23 +183,6 @@ def _read_balance(options: Mapping[str, str]) -> tuple[bool | None, float | None
     copies = number_of(options[_COPIES]) if options.get(_COPIES) else None
     is_placed = is_on(options, _BALANCE) or options.get(_LOCATION, "trivial") != "trivial"
     return (is_placed if is_placed or copies or _BALANCE in options else None), copies
-
-
-_DELAYER, _DELAYED_PASSES, _MOST_PASSES = "--enable-prefill-delayer", "--prefill-delayer-max-delay-passes", 30.0
-
-
-def _delayer(timeout: float, batching: float) -> Pairs | None:
-    """Return the delayer of prompts as options, None for a further wait, which it has not."""
-    if batching:
-        return None
-    return [(_DELAYER, ""), *([] if timeout == _MOST_PASSES else [(_DELAYED_PASSES, number(timeout))])]
-
-
-def _read_delayer(options: Mapping[str, str]) -> tuple[float, float] | None:
-    """Return the steps of the delayer's time-out, and no further ones; None where it is off."""
-    if not is_on(options, _DELAYER):
-        return None
-    return number_of(options.get(_DELAYED_PASSES) or number(_MOST_PASSES)), 0.0
 
 
 def _rank_total_option(name: str, path: str) -> CompositeOption:
@@ -408,9 +389,7 @@ SGLANG = engine(
     {
         "ranks": CompositeOption(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
         "experts": CompositeOption(("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts),
-        "balance": balanced_experts(_balanced, _read_balance, _meeting_ranks),
-        "overlap": overlapped_steps("--enable-two-batch-overlap", _meeting_ranks),
-        "prompts": prompts_together(_delayer, _read_delayer, _MOST_PASSES),
+        "wide_experts": wide_experts("--enable-two-batch-overlap", _balanced, _read_balance, _meeting_ranks),
         "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
         "chunk": dataclasses.replace(_rank_total_option(_CHUNK, f"{SERVING}chunk"), read=_read_chunk),
         "most_sequences": _rank_total_option("--max-running-requests", f"{ENGINE}most_sequences"),

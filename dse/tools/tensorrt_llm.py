@@ -8,10 +8,12 @@ import re
 from collections.abc import Mapping
 
 from dse.tools.engines import (
+    BATCHING,
     DRAFTS,
     HOST_CACHE,
+    ORDER,
     SERVING,
-    balanced_experts,
+    TIMEOUT,
     checkpoint_format,
     draft_tokens,
     engine,
@@ -19,13 +21,13 @@ from dse.tools.engines import (
     has_draft_layers,
     longest_prompt,
     longest_request,
-    overlapped_steps,
-    prompts_together,
     replica_devices,
     stated_format,
     token_count,
+    wide_experts,
 )
 from dse.tools.options import N_EXPERTS, CompositeOption, Lookup, Pairs, degrees, is_on, memory_share, number, number_of
+from dse.types import PromptOrder
 
 _ATTENTION_DP = "enable_attention_dp"
 
@@ -150,18 +152,25 @@ _DP_CONFIG = "attention_dp_config"
 _TIMEOUT_STEPS, _BATCHING_STEPS = 50.0, 10.0
 
 
-def _prompt_balance(timeout: float, batching: float) -> Pairs:
-    """Return the balance of prompts as an entry."""
-    steps = f"timeout_iters: {number(timeout)}, batching_wait_iters: {number(batching)}"
-    return [(_DP_CONFIG, f"{{enable_balance: true, {steps}}}")]
+def _prompts(leaf: Lookup) -> Pairs | None:
+    """Return the balance of prompts as an entry, empty for none, None where ranks of attention are no such ranks."""
+    if leaf(ORDER) != float(PromptOrder.together):
+        return []
+    timeout, batching = number(leaf(TIMEOUT) or _TIMEOUT_STEPS), number(leaf(BATCHING) or 0.0)
+    entry = f"{{enable_balance: true, timeout_iters: {timeout}, batching_wait_iters: {batching}}}"
+    return [(_DP_CONFIG, entry)] if _uses_attention_dp(leaf) else None
 
 
-def _read_prompt_balance(options: Mapping[str, str]) -> tuple[float, float] | None:
-    """Return the steps of the time-out and the further ones of the balance of prompts, None where it is off."""
+def _read_prompts(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → balance of prompts, steps of its time-out and further ones, empty where it is off."""
     if _entry(options, _DP_CONFIG, "enable_balance").lower() != "true":
-        return None
+        return {}
     timeout, batching = (_entry(options, _DP_CONFIG, name) for name in ("timeout_iters", "batching_wait_iters"))
-    return number_of(timeout or number(_TIMEOUT_STEPS)), number_of(batching or number(_BATCHING_STEPS))
+    return {
+        ORDER: float(PromptOrder.together),
+        TIMEOUT: number_of(timeout or number(_TIMEOUT_STEPS)),
+        BATCHING: number_of(batching or number(_BATCHING_STEPS)),
+    }
 
 
 def _slots_remark(options: Mapping[str, str]) -> str:
@@ -271,9 +280,8 @@ TENSORRT_LLM = engine(
         "memory": _FREE_MEMORY_SHARE,
         "cache": CompositeOption((f"{SERVING}cache_bytes",), _cache, _read_cache),
         "drafts": CompositeOption(DRAFTS, _predicted, _read_predicted),
-        "prompts": prompts_together(_prompt_balance, _read_prompt_balance, _TIMEOUT_STEPS),
-        "balance": balanced_experts(_balanced, _read_balance, _meeting_ranks),
-        "overlap": overlapped_steps("", _meeting_ranks),
+        "prompts": CompositeOption((ORDER, TIMEOUT, BATCHING), _prompts, _read_prompts),
+        "wide_experts": wide_experts("", _balanced, _read_balance, _meeting_ranks),
         "host_cache": CompositeOption((HOST_CACHE,), lambda leaf: [], _read_host_cache),
         "checkpoint": dataclasses.replace(checkpoint_format(), read=_read_format),
     },

@@ -14,16 +14,14 @@ from dse.tools.engines import (
     GRAPHS,
     HOST_CACHE,
     SERVING,
-    balanced_experts,
     draft_tokens,
     engine,
     has_draft_layers,
     mean_request_tokens,
-    overlapped_steps,
-    prompts_together,
     replica_devices,
     token_count,
     weight_format,
+    wide_experts,
 )
 from dse.tools.options import (
     MODEL_CONTEXT,
@@ -293,9 +291,7 @@ VLLM = engine(
         "experts": CompositeOption(
             ("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, writes_default=True
         ),
-        "balance": balanced_experts(_balanced, _read_balance, _meeting_ranks),
-        "overlap": overlapped_steps("--enable-dbo", _meeting_ranks),
-        "prompts": prompts_together(lambda timeout, batching: None, lambda options: None),
+        "wide_experts": wide_experts("--enable-dbo", _balanced, _read_balance, _meeting_ranks),
         "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
         "offload": offloaded_weights("--cpu-offload-gb", "mapping.spill.far_weights"),
         "first_chunk": CompositeOption((f"{SERVING}chunk",), lambda leaf: [], _read_chunk),

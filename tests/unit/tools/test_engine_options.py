@@ -76,7 +76,7 @@ LINES = [
     (SGLANG + "--tp 72 --dp 72 --enable-dp-attention --moe-a2a-backend deepep --ep-num-redundant-experts 32",
      {"step_overlap": 0, "expert_balance": 0, "redundant_experts": 32}),
     (SGLANG + "--tp 8 --dp 8 --enable-dp-attention --moe-a2a-backend deepep --enable-eplb --enable-prefill-delayer",
-     {"expert_balance": 1, "prompt_balance": 1, "prompt_timeout": 30, "prompt_batching": 0}),
+     {"expert_balance": 1, "prompt_balance": 1, "prompt_timeout": 30}),
     (SGLANG + "--tp 8 --disable-cuda-graph", {"graphs": 0}),
     (TRT + "--tp_size 16 --ep_size 16 --enable_attention_dp true",
      {"step_overlap": 0, "expert_balance": 0, "redundant_experts": 0}),
