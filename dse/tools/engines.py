@@ -245,7 +245,8 @@ def wide_experts(
         meeting, (balanced, copies) = ranks(options), read(options)
         halves = is_on(options, overlap) if overlap in options and meeting > 1.0 else None
         if _is_wide(meeting):
-            balanced, copies, halves = bool(balanced), copies or 0.0, bool(halves)
+            copies = 0.0 if copies is None and not balanced else copies
+            balanced, halves = bool(balanced), bool(halves)
         stated = {BALANCE: balanced, COPIES: copies, OVERLAP: halves}
         return {path: float(value) for path, value in stated.items() if value is not None}
 

@@ -180,7 +180,7 @@ def _read_balance(options: Mapping[str, str]) -> tuple[bool | None, float | None
 
     A line that states copies alone has the first experts twice (``init_trivial``), which balances nothing.
     """
-    copies = number_of(options[_COPIES]) if options.get(_COPIES) else None
+    copies = number_of(options[_COPIES]) if options.get(_COPIES) else 0.0 if is_on(options, _BALANCE) else None
     is_placed = is_on(options, _BALANCE) or options.get(_LOCATION, "trivial") != "trivial"
     return (is_placed if is_placed or copies or _BALANCE in options else None), copies
 

@@ -136,9 +136,9 @@ def _slot_count(options: Mapping[str, str]) -> str:
 def _read_balance(options: Mapping[str, str]) -> tuple[bool | None, float | None]:
     """Return whether a load balancer is there, and copies: its slots less the experts of the model, where known."""
     n_experts, slots = number_of(options.get(N_EXPERTS) or "0"), _slot_count(options)
-    if not slots or not n_experts:
+    if not slots:
         return None, None
-    return True, max(number_of(slots) - n_experts, 0.0)
+    return True, max(number_of(slots) - n_experts, 0.0) if n_experts else None
 
 
 def _meeting_ranks(options: Mapping[str, str]) -> float:

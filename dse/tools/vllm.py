@@ -126,7 +126,7 @@ def _read_balance(options: Mapping[str, str]) -> tuple[bool | None, float | None
     copies = json_entry(options, _BALANCER, _COPIES)
     copies = options.get("--num-redundant-experts") if copies is None else copies
     is_balanced = is_on(options, _BALANCE) if _BALANCE in options else None
-    return is_balanced, None if copies is None else number_of(str(copies))
+    return is_balanced, number_of(str(copies)) if copies is not None else 0.0 if is_balanced else None
 
 
 def json_entry(options: Mapping[str, str], name: str, *keys: str) -> Any:
