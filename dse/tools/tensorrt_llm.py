@@ -152,19 +152,19 @@ _DP_CONFIG = "attention_dp_config"
 _TIMEOUT_STEPS, _BATCHING_STEPS = 50.0, 10.0
 
 
-def _prompts(leaf: Lookup) -> Pairs | None:
-    """Return the balance of prompts as an entry, empty for none, None where ranks of attention are no such ranks."""
-    if leaf(ORDER) != float(PromptOrder.together):
+def _prompts(leaf: Lookup) -> Pairs:
+    """Return the balance of prompts as an entry, empty for none and for one rank of attention."""
+    if leaf(ORDER) != float(PromptOrder.together) or not _uses_attention_dp(leaf):
         return []
     timeout, batching = number(leaf(TIMEOUT) or _TIMEOUT_STEPS), number(leaf(BATCHING) or 0.0)
     entry = f"{{enable_balance: true, timeout_iters: {timeout}, batching_wait_iters: {batching}}}"
-    return [(_DP_CONFIG, entry)] if _uses_attention_dp(leaf) else None
+    return [(_DP_CONFIG, entry)]
 
 
 def _read_prompts(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → balance of prompts, steps of its time-out and further ones, empty where it is off."""
+    """Return path → order of prompts of ranks of attention, with the steps of their time-out and further ones."""
     if _entry(options, _DP_CONFIG, "enable_balance").lower() != "true":
-        return {}
+        return {ORDER: float(PromptOrder.independent)} if _is_attention_dp(options) else {}
     timeout, batching = (_entry(options, _DP_CONFIG, name) for name in ("timeout_iters", "batching_wait_iters"))
     return {
         ORDER: float(PromptOrder.together),
