@@ -1,6 +1,7 @@
 """Policy of an engine: halves of steps by hand, and balance and copies of experts against packed draws."""
 
 import dataclasses
+import itertools
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +18,7 @@ from dse.model.serving.intake import prompt_hold
 from dse.model.serving.nano_batches import in_two_halves
 from dse.model.serving.policy import OVERLAP_TOKENS, busiest_over_mean, copies_in, is_balanced
 from dse.model.serving.work import busiest_rank
+from dse.sweep import execute, from_text
 from dse.types import Infeasible, PromptOrder, Requests, Serving
 from tests.programs import served
 
@@ -159,3 +161,45 @@ def test_ranks_that_take_prompts_together_serve_more_where_prompts_are_long():
 
     together, apart = rate(prompt_balance="together", prompt_timeout=50), rate(prompt_balance="independent")
     assert np.all(together > 1.5 * apart)
+
+
+SWEEP = """
+[workload]
+name = "deepseek-v3"
+[system]
+name = "h200-sxm-141gb"
+[axes]
+software = ["vllm", "tensorrt-llm-1-1"]
+n_devices = [8, 72]
+ep = [8, 72]
+step_overlap = ["off", "wide"]
+redundant_experts = [-1, 0, 32]
+prompt_balance = ["independent", "together"]
+graphs = [0, 1]
+[mapping]
+tp = 1
+precision = "fp8"
+[serving]
+concurrency = 4096
+prompt_timeout = 50
+"""
+
+
+def test_policies_are_axes_of_sweeps():
+    """Each point is the model of its options; 72 ranks hold 256 experts with 32 copies, chosen or stated, not without."""
+    found, _ = execute(from_text(SWEEP), output=False)
+    for stack, overlap, copies, order, graphs in itertools.product(
+        ("vllm", "tensorrt-llm-1-1"), ("off", "wide"), (-1, 0, 32), ("independent", "together"), (0, 1)
+    ):
+        options = dict(step_overlap=overlap, redundant_experts=copies, prompt_balance=order, graphs=graphs)
+        points = found.sel(software=stack, **options)
+        for ranks in (8, 72):
+            point = points.isel(mapping=int(np.flatnonzero((points.ep == ranks) & (points.n_devices == ranks))[0]))
+            mapping = dict(tp=1, dp=ranks, ep=ranks, n_devices=ranks, precision="fp8", concurrency=4096)
+            one = served(dse.design("deepseek-v3", "h200-sxm-141gb", stack, **mapping, **options, prompt_timeout=50))
+            assert int(point.infeasible_reason) == int(one.infeasible_reason)
+            divides = (256 + (32 if ranks == 72 and copies < 0 else max(copies, 0))) % ranks == 0
+            assert bool(int(point.infeasible_reason) & Infeasible.experts_not_divisible) != divides
+            if not point.feasible:
+                continue
+            assert float(point.time_per_output_token) == pytest.approx(float(one.time_per_output_token), rel=1e-4)
