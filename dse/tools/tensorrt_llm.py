@@ -27,7 +27,7 @@ from dse.tools.engines import (
     wide_experts,
 )
 from dse.tools.options import N_EXPERTS, CompositeOption, Lookup, Pairs, degrees, is_on, memory_share, number, number_of
-from dse.types import PromptOrder
+from dse.types.choices import PromptOrder
 
 _ATTENTION_DP = "enable_attention_dp"
 

@@ -13,7 +13,8 @@ from dse.equations import ScalarFunction
 from dse.errors import InputError
 from dse.lab.simulator.load import RequestList
 from dse.model.serving.intake import limit_tokens_per_sequence, output_tokens_per_step
-from dse.types import Design, HostTiers, PromptOrder
+from dse.types import Design, HostTiers
+from dse.types.choices import PromptOrder
 
 #: Tokens of a cache block (vLLM's ``block_size``).
 BLOCK = 16

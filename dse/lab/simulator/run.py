@@ -93,7 +93,7 @@ def simulate(
             rank_requests = _in_steady_state(rank_requests, n_in_flight, seed)
         schedulers.append(Scheduler(limits, table, rank_requests, n_in_flight, keep))
     coupled, expert_share = map(float, _coupling(design)[0])
-    hold = PromptHold(limits.prompt_timeout, limits.prompt_batching)
+    hold = HeldPrompts(limits.prompt_timeout, limits.prompt_batching)
     n_meeting = round(float(ranks_of_experts(design)) if hold.timeout else coupled)
     if n_meeting > 1:
         meetings = (schedulers[first : first + n_meeting] for first in range(0, len(schedulers), n_meeting))
@@ -141,7 +141,7 @@ def _span(results: list[RankResult], n_in_flight: int) -> tuple[float, float]:
     return max(start for start, _ in spans), min(end for _, end in spans)
 
 
-class PromptHold:
+class HeldPrompts:
     """Prompts that are held back until all ranks have some (TensorRT-LLM, ``PyExecutor._balance_adp_requests``).
 
     Ranks take prompts in the same steps: once each has one, and ``batching`` steps later; or ``timeout`` steps after
@@ -176,7 +176,7 @@ class PromptHold:
         return 0
 
 
-def run_together(ranks: Sequence[Scheduler], expert_share: float, hold: PromptHold | None = None) -> list[RankResult]:
+def run_together(ranks: Sequence[Scheduler], expert_share: float, hold: HeldPrompts | None = None) -> list[RankResult]:
     """Serve the requests of ranks that step together.
 
     A step takes ``(1 - s) max + s mean`` of the ranks' own steps with a share ``s`` of work in the experts, which all

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dse.lab.simulator.load import RequestList
-from dse.lab.simulator.run import PromptHold, run_together
+from dse.lab.simulator.run import HeldPrompts, run_together
 from dse.lab.simulator.scheduler import PlannedSteps
 
 PROMPT = [(0, 100)]
@@ -77,7 +77,7 @@ class Waiting:
 
 def test_prompts_are_held_until_all_ranks_have_some_or_the_first_has_waited_long():
     one, both = [Waiting(True), Waiting(False)], [Waiting(True), Waiting(True)]
-    hold = PromptHold(timeout=5, batching=2)
+    hold = HeldPrompts(timeout=5, batching=2)
     assert hold.steps(one) == 5
     hold.wait(3, one)
     assert hold.steps(one) == 2
@@ -89,7 +89,7 @@ def test_prompts_are_held_until_all_ranks_have_some_or_the_first_has_waited_long
     assert hold.steps(one) == 0 and hold.steps(one) == 5
     assert hold.steps([Waiting(True), Waiting(False, decoding=0)]) == 0  # a rank has nothing else to do
     assert hold.steps([Waiting(False), Waiting(False)]) == 0
-    assert PromptHold(timeout=0).steps(one) == 0
+    assert HeldPrompts(timeout=0).steps(one) == 0
 
 
 def requests(sessions, prefixes):

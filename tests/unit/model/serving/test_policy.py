@@ -19,7 +19,8 @@ from dse.model.serving.nano_batches import in_two_halves
 from dse.model.serving.policy import OVERLAP_TOKENS, busiest_over_mean, copies_in, is_balanced
 from dse.model.serving.work import busiest_rank
 from dse.sweep import execute, from_text
-from dse.types import Infeasible, PromptOrder, Requests, Serving
+from dse.types import Infeasible, Requests, Serving
+from dse.types.choices import PromptOrder
 from tests.programs import served
 
 
@@ -186,7 +187,7 @@ prompt_timeout = 50
 
 
 def test_policies_are_axes_of_sweeps():
-    """Each point is the model of its options; 72 ranks hold 256 experts with 32 copies, chosen or stated, not without."""
+    """Each point is the model of its options; 72 ranks hold 256 experts with 32 copies, chosen or stated."""
     found, _ = execute(from_text(SWEEP), output=False)
     for stack, overlap, copies, order, graphs in itertools.product(
         ("vllm", "tensorrt-llm-1-1"), ("off", "wide"), (-1, 0, 32), ("independent", "together"), (0, 1)
