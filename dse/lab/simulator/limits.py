@@ -77,6 +77,7 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
     grows_with_tokens = bytes_per_token > 1e-6 * short_bytes / short_tokens
     fixed = max(short_bytes / bytes_per_token - short_tokens, 0.0) if grows_with_tokens else float(BLOCK)
     block_bytes = bytes_per_token * BLOCK if grows_with_tokens else short_bytes
+    is_held = bool(serving.prompt_balance == PromptOrder.together) and bool(serving.prompt_timeout)
     limits = SchedulerLimits(
         chunk=chunk,
         sequences=max(int(engine.most_sequences), 1),
@@ -89,9 +90,10 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
         speed=speed,
         rows=1.0 + float(serving.drafts),
         request_time=float(engine.request_time),
-        prompt_timeout=int(serving.prompt_timeout or 0) if serving.prompt_balance == PromptOrder.together else 0,
+        prompt_timeout=int(serving.prompt_timeout or 0) if is_held else 0,
         prompt_batching=int(serving.prompt_batching or 0),
-        unsplit_prompts=bool(serving.whole_prompts),
+        # TensorRT-LLM, whose ranks take prompts together, has no chunks unless asked.
+        unsplit_prompts=bool(serving.whole_prompts) or is_held,
     )
     tiers, storage = design.mapping.cache_tiers, design.system.host_tiers or HostTiers()
     if tiers is not None:

@@ -109,7 +109,7 @@ def prompt_hold(requests: Requests, serving: Serving, running: Scalar, ranks: Sc
     steps later all others with probability ``F(t) = (1 - exp(-a t))^(R - 1)``. Engines admit ``B`` steps after that
     (``prompt_batching``), or after ``W`` steps (``prompt_timeout``): ``P = 1 / (R a) + int_0^W (1 - F) dt + B F(W)``
     steps from one admission to the next. Of ``m = a P`` prompts a rank the busiest has about ``m + sqrt(m) d``
-    (:func:`largest_deviate` ``d`` of ``R``).
+    (:func:`largest_deviate` ``d`` of ``R``), but no more than whole ones fit into a step.
 
     Args:
         requests: of a rank.
@@ -167,6 +167,10 @@ def prompt_intake(
     arrivals = jnp.where(ends_together(requests), running, arrivals)
     prompts_per_step, mean_step_tokens = tokens / prompt_tokens, jnp.minimum(tokens, prompt_tokens * arrivals)
     steps_per_prompt = computed_tokens / mean_step_tokens
+    busiest: Scalar = 1.0
+    if hold is not None:  # prompts are not cut where a step holds them: those beyond wait for the next admission
+        held = jnp.maximum(prompts_per_step / hold.prompts, 1.0)
+        busiest = jnp.where(serving.chunk >= prompt_tokens, jnp.minimum(hold.busiest, held), hold.busiest)
     return PromptIntake(
         computed_tokens,
         prompt_tokens,
@@ -178,7 +182,7 @@ def prompt_intake(
         jnp.maximum(steps_per_prompt, 1.0),
         prompts_per_step,
         held_steps=0.0 if hold is None else jnp.maximum(hold.steps - serving.admission_steps, 0.0),
-        busiest=1.0 if hold is None else hold.busiest,
+        busiest=busiest,
     )
 
 
