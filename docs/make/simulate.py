@@ -114,7 +114,8 @@ tenth of drawn requests and the last twentieth.
 `-o` the times of every request (.nc or .csv), `--timeline` steps and requests for ui.perfetto.dev, `--json` all figures.
 
 **Limits.** Under a pipeline first tokens are early. Ranks that share experts wait for prompts of each other with
-`prompt_balance=0` alone. Accepted drafts are their mean. A prompt takes all its blocks at admission.
+`prompt_balance=independent`, and hold theirs back with `together` and a `prompt_timeout`; without either each rank is
+alone. Accepted drafts are their mean. A prompt takes all its blocks at admission.
 
 ## Closed forms against it
 

@@ -28,9 +28,20 @@ from dse.model.serving.reuse import ROUNDS, lookups, perfect_lookups, with_looku
 from dse.model.serving.steady import Phases, SteadyState, prompt_coupling
 from dse.model.serving.step import engine_step
 from dse.model.serving.tails import NORMAL, tails
-from dse.model.serving.work import Rank, ranks_of_experts, width_split
+from dse.model.serving.work import NO_EXCHANGE, Rank, ranks_of_experts, width_split
 from dse.model.steps.operating import HIGHEST_CLOCK
-from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics, Slices
+from dse.types import (
+    Design,
+    Engine,
+    Infeasible,
+    Load,
+    Requests,
+    Scalar,
+    Serving,
+    ServingMetrics,
+    Slices,
+    WideOption,
+)
 
 #: Rules that a forward pass has too.
 _RULES = (Infeasible.heads_not_divisible, Infeasible.width_not_divisible, Infeasible.layers_not_divisible)
@@ -275,6 +286,10 @@ def _reason_bits(
         | misses_token
         | (utilisation > 1.0 if requests.request_rate is not None else False),
     }
+    # Halves need an exchange of experts that the other half hides; nano-batches are parts of their own.
+    no_halves = rank.stage.exchange is NO_EXCHANGE or m.nano is not None
+    meeting = 0.0 if no_halves else rank.experts_dp
+    broken[Infeasible.stack_lacks] = (serving.step_overlap == float(WideOption.on)) & (meeting <= 1.0)
     if system.accelerator.chip is not None:
         broken[Infeasible.chip_shares] = technology.exceeds_shares(system.accelerator.chip)
     if m.slices is not None:
@@ -284,7 +299,8 @@ def _reason_bits(
     if w.experts is not None and m.experts is not None:
         sizes = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
         split = {**vars(w.experts), **vars(m.experts), "etp": width_split(m.tp, m.experts.ep, m.experts.etp)}
-        split["n_experts"] = w.experts.n_experts + serving.redundant_experts
+        split["n_experts"] = w.experts.n_experts + jnp.maximum(serving.redundant_experts, 0.0)
+        split["chosen_copies"] = jnp.where(serving.redundant_experts < 0.0, 1.0, 0.0)
         fits = divisibility.experts_fit({**split, **sizes}, divides) & routing_exists(w.experts)
         broken[Infeasible.experts_not_divisible] = ~fits
     return bits_of(broken)

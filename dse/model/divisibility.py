@@ -39,8 +39,9 @@ class Shape(NamedTuple):
     @property
     def sizes(self) -> dict[str, int]:
         """Field → size for the rules, with predicted layers in ``n_layers``, redundant experts in ``n_experts``."""
-        added_sizes = {"n_layers": self.n_layers + self.n_predict, "n_experts": self.n_experts + self.redundant_experts}
-        return self._asdict() | added_sizes
+        with_copies = self.n_experts + max(self.redundant_experts, 0)
+        added_sizes = {"n_layers": self.n_layers + self.n_predict, "n_experts": with_copies}
+        return self._asdict() | added_sizes | {"chosen_copies": float(self.redundant_experts < 0)}
 
 
 _OF_EXPERTS = ("n_experts", "expert_ffn", "shared_ffn", "n_predict")
@@ -69,7 +70,7 @@ class Rule(NamedTuple):
     extra: int = 0  #: numbers after the dividend that are allowed too, an even count
     least: float = 1.0  #: minimum of the product
     above: tuple[str, float] | None = None  #: applies only where this field of a mapping exceeds this value
-    unless: str = ""  #: field of a stack; where it is 1, parts may differ, and some of ``extra`` may be empty
+    unless: str = ""  #: field of an option; where it is 1, parts may differ, and some of ``extra`` may be empty
 
     def is_satisfied(self, values: Mapping[str, Any], divides: Divides) -> Any:
         """Return true where the rule holds for ``values``, degrees and sizes by field."""
@@ -110,7 +111,8 @@ RULES = (
 
 #: Rules of a mixture of experts; ``stage_devices`` are the tp cp dp of a stage.
 EXPERT_RULES = (
-    Rule(Infeasible.experts_not_divisible, ("ep",), "n_experts", "experts"),
+    # Copies of experts are chosen so that ranks hold equal numbers.
+    Rule(Infeasible.experts_not_divisible, ("ep",), "n_experts", "experts", unless="chosen_copies"),
     Rule(Infeasible.experts_not_divisible, ("etp",), "expert_ffn", "columns of an expert"),
     Rule(Infeasible.experts_not_divisible, ("tp",), "shared_ffn", "columns of the shared expert"),
     Rule(Infeasible.experts_not_divisible, ("ep", "etp", "dp_replicate"), "stage_devices", "devices of a stage"),

@@ -23,10 +23,11 @@ from dse.tools.options import (
     Tool,
     degrees,
     hosts,
+    is_on,
     number,
 )
 from dse.tools.rows import read_tool, table
-from dse.types import Precision
+from dse.types import Precision, WideOption
 from dse.types.choices import EIGHT_BITS, INT4_BYTES, WEIGHTS_ALONE
 
 HOST_CACHE = "mapping.cache_tiers.host_cache"
@@ -198,7 +199,74 @@ def has_attention_dp(leaf: Lookup) -> bool:
     return dp > 1.0 and max(ep * etp, dense_tp) > tp
 
 
-COPIES = f"{SERVING}redundant_experts"
+COPIES, BALANCE, OVERLAP = (f"{SERVING}{name}" for name in ("redundant_experts", "expert_balance", "step_overlap"))
+GRAPHS, ORDER, TIMEOUT, BATCHING = (
+    f"{SERVING}{name}" for name in ("graphs", "prompt_balance", "prompt_timeout", "prompt_batching")
+)
+_EP, _EXPERT_COUNT = "mapping.experts.ep", "workload.experts.n_experts"
+
+#: Options → ranks with tokens of their own that share experts, 1 for none.
+Ranks = Callable[[Mapping[str, str]], float]
+
+
+def wide_experts(
+    overlap: str,
+    write: Callable[[bool, float, float], Pairs | None],
+    read: Callable[[Mapping[str, str]], tuple[bool | None, float | None]],
+    ranks: Ranks,
+) -> CompositeOption:
+    """Return the rule of balanced experts, their copies, and two-batch overlap.
+
+    On many ranks a line that says nothing has none of them. Overlap is read where ranks exchange tokens.
+
+    Args:
+        overlap: switch for steps in two halves, "" for an engine without one.
+        write: (whether experts are balanced, redundant experts, experts) → options, None for values without any.
+        read: options → (whether they say that experts are balanced, redundant experts that they state), None for
+            what they leave open.
+        ranks: of experts.
+    """
+
+    def write_policy(leaf: Lookup) -> Pairs | None:
+        from dse.model.serving.policy import expert_copies, is_balanced
+
+        ep, n_experts = leaf(_EP), leaf(_EXPERT_COUNT)
+        balance, copies = leaf(BALANCE), leaf(COPIES)
+        if not ep or not n_experts or balance is None or copies is None:
+            return []
+        is_placed = bool(is_balanced(balance, copies, ep))
+        pairs = write(is_placed, float(expert_copies(balance, copies, ep, n_experts)), n_experts)
+        halves = _halves(leaf, ep)
+        if pairs is None or (halves and not (overlap and has_attention_dp(leaf))):
+            return None
+        return [*pairs, *([(overlap, "")] if halves else [])]
+
+    def read_policy(options: Mapping[str, str]) -> dict[str, float]:
+        meeting, (balanced, copies) = ranks(options), read(options)
+        halves = is_on(options, overlap) if overlap in options and meeting > 1.0 else None
+        if _is_wide(meeting):
+            copies = 0.0 if copies is None and not balanced else copies
+            balanced, halves = bool(balanced), bool(halves)
+        stated = {BALANCE: balanced, COPIES: copies, OVERLAP: halves}
+        return {path: float(value) for path, value in stated.items() if value is not None}
+
+    return CompositeOption((COPIES, BALANCE, OVERLAP), write_policy, read_policy)
+
+
+def _halves(leaf: Lookup, ep: float) -> bool:
+    """True for a design whose steps are in two halves: as stated, or on many ranks with attention of their own."""
+    from dse.model.serving.policy import is_on as is_on_for
+
+    option = leaf(OVERLAP) or 0.0
+    return bool(is_on_for(option, ep)) and (option == float(WideOption.on) or has_attention_dp(leaf))
+
+
+def _is_wide(ranks: float) -> bool:
+    """True for ranks of experts that count as many."""
+    from dse.model.serving.policy import WIDE_RANKS
+
+    return ranks >= WIDE_RANKS
+
 
 _PRECISION, _WEIGHT, _EXPERT = "mapping.precision", f"{SERVING}weight_bytes", f"{SERVING}expert_bytes"
 _EIGHT_BITS = tuple(map(float, EIGHT_BITS))

@@ -238,8 +238,13 @@ def _table_options(
         elif path.rpartition(".")[2] not in ("containers", "env", "services"):
             for child in node:
                 yield from _table_options(child, tool, names, path, steps)
-    elif node is not None:
-        yield _option_name(path, tool, names), _text(node)
+    else:
+        name = _option_name(path, tool, names)
+        # A null is no value, but where it turns off what is on by default.
+        if node is not None or any(
+            isinstance(rule, ChoiceOption) and rule.has_word(name, "null") for rule in tool.rules
+        ):
+            yield name, "null" if node is None else _text(node)
 
 
 def _text(value: Any) -> str:

@@ -18,6 +18,7 @@ from dse.tools.engines import (
     replica_devices,
     token_count,
     weight_format,
+    wide_experts,
 )
 from dse.tools.options import (
     CAPACITY,
@@ -234,6 +235,29 @@ _SLICES = (
 )
 
 
+def _meeting_ranks(options: Mapping[str, str]) -> float:
+    """Return the ranks of whole experts whose ranks of attention have tokens of their own, 1 for none."""
+    return (_read_expert_ranks(options) or 1.0) if _read_attention_ranks(options) > 1.0 else 1.0
+
+
+_BALANCE, _COPIES, _LOCATION = "--enable-eplb", "--ep-num-redundant-experts", "--init-expert-location"
+
+
+def _balanced(is_balanced: bool, copies: float, experts: float) -> Pairs:
+    """Return the switch of the load balancer and the number of copies as options, empty for neither."""
+    return [*([(_BALANCE, "")] if is_balanced else []), *([(_COPIES, number(copies))] if copies else [])]
+
+
+def _read_balance(options: Mapping[str, str]) -> tuple[bool | None, float | None]:
+    """Return whether experts are placed by load, as the balancer does and a file of measured loads; and their copies.
+
+    A line that states copies alone has the first experts twice (``init_trivial``), which balances nothing.
+    """
+    copies = number_of(options[_COPIES]) if options.get(_COPIES) else 0.0 if is_on(options, _BALANCE) else None
+    is_placed = is_on(options, _BALANCE) or options.get(_LOCATION, "trivial") != "trivial"
+    return (is_placed if is_placed or copies or _BALANCE in options else None), copies
+
+
 def _rank_total_option(name: str, path: str) -> CompositeOption:
     """Return the rule of an option that states a number per rank for all data-parallel ranks of attention.
 
@@ -415,12 +439,6 @@ def _chain_remark(options: Mapping[str, str]) -> str:
     return f"{_ALGORITHM} states no number of drafted tokens: {drafts:g} are SGLang's default for this model"
 
 
-def _graph_remark(options: Mapping[str, str]) -> str:
-    """Return the remark that steps of decode alone are modelled with graphs, where a line turns these off; else ""."""
-    name = "--disable-cuda-graph"
-    return f"{name}: steps without prompts are modelled with graphs all the same" if is_on(options, name) else ""
-
-
 def _host_remark(options: Mapping[str, str]) -> str:
     """Return the remark that the host's cache is a multiple of the device's, where no size is stated; else ""."""
     if not is_on(options, _HOST) or number_of(options.get(_HOST_SIZE) or "0"):
@@ -438,6 +456,7 @@ SGLANG = engine(
         "experts": CompositeOption(
             ("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts, writes_default=True
         ),
+        "wide_experts": wide_experts("--enable-two-batch-overlap", _balanced, _read_balance, _meeting_ranks),
         "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
         "chunk": dataclasses.replace(_rank_total_option(_CHUNK, f"{SERVING}chunk"), read=_read_chunk),
         "most_sequences": _rank_total_option("--max-running-requests", f"{ENGINE}most_sequences"),
@@ -448,7 +467,7 @@ SGLANG = engine(
         "weights": weight_format("--quantization", "w8a8_int8"),
     },
     lambda leaf: replica_devices(leaf) * _attention_ranks(leaf),
-    remarks=(_chain_remark, _graph_remark, _host_remark),
+    remarks=(_chain_remark, _host_remark),
     notes=(_shared_note,),
     contradictions=(_uneven_ranks,),
 )

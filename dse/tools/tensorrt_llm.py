@@ -8,10 +8,12 @@ import re
 from collections.abc import Mapping
 
 from dse.tools.engines import (
-    COPIES,
+    BATCHING,
     DRAFTS,
     HOST_CACHE,
+    ORDER,
     SERVING,
+    TIMEOUT,
     checkpoint_format,
     draft_tokens,
     engine,
@@ -22,8 +24,10 @@ from dse.tools.engines import (
     replica_devices,
     stated_format,
     token_count,
+    wide_experts,
 )
 from dse.tools.options import N_EXPERTS, CompositeOption, Lookup, Pairs, degrees, is_on, memory_share, number, number_of
+from dse.types.choices import PromptOrder
 
 _ATTENTION_DP = "enable_attention_dp"
 
@@ -117,13 +121,11 @@ def _replicas(leaf: Lookup) -> str:
 _EXPERTS_CONFIG = "moe_config"
 
 
-def _slots(leaf: Lookup) -> Pairs:
-    """Return the experts with their copies, which the load balancer counts together, as an entry.
-
-    Empty without copies.
-    """
-    n_copies, experts = leaf(COPIES) or 0.0, leaf("workload.experts.n_experts") or 0.0
-    return [(_EXPERTS_CONFIG, f"{{load_balancer: {{num_slots: {number(experts + n_copies)}}}}}")] if n_copies else []
+def _balanced(is_balanced: bool, copies: float, experts: float) -> Pairs | None:
+    """Return the slots of the load balancer, experts with their copies, as an entry; None for copies without it."""
+    if not is_balanced:
+        return None if copies else []
+    return [(_EXPERTS_CONFIG, f"{{load_balancer: {{num_slots: {number(experts + copies)}}}}}")]
 
 
 def _slot_count(options: Mapping[str, str]) -> str:
@@ -131,11 +133,44 @@ def _slot_count(options: Mapping[str, str]) -> str:
     return _entry(options, _EXPERTS_CONFIG, "load_balancer.num_slots", "num_slots")
 
 
-def _read_slots(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → copies of experts: the slots less the experts of the model, where these are known."""
-    n_experts = number_of(options.get(N_EXPERTS) or "0")
-    slots = _slot_count(options)
-    return {COPIES: max(number_of(slots) - n_experts, 0.0)} if slots and n_experts else {}
+def _read_balance(options: Mapping[str, str]) -> tuple[bool | None, float | None]:
+    """Return whether a load balancer is there, and copies: its slots less the experts of the model, where known."""
+    n_experts, slots = number_of(options.get(N_EXPERTS) or "0"), _slot_count(options)
+    if not slots:
+        return None, None
+    return True, max(number_of(slots) - n_experts, 0.0) if n_experts else None
+
+
+def _meeting_ranks(options: Mapping[str, str]) -> float:
+    """Return the ranks of whole experts with tokens of their own, 1 for none."""
+    return _read_expert_ranks(options).get("mapping.experts.ep", 1.0) if _is_attention_dp(options) else 1.0
+
+
+_DP_CONFIG = "attention_dp_config"
+
+#: Steps of the time-out, and further ones, where nothing is said (``AttentionDpConfig``).
+_TIMEOUT_STEPS, _BATCHING_STEPS = 50.0, 10.0
+
+
+def _prompts(leaf: Lookup) -> Pairs:
+    """Return the balance of prompts as an entry, empty for none and for one rank of attention."""
+    if leaf(ORDER) != float(PromptOrder.together) or not _uses_attention_dp(leaf):
+        return []
+    timeout, batching = number(leaf(TIMEOUT) or _TIMEOUT_STEPS), number(leaf(BATCHING) or 0.0)
+    entry = f"{{enable_balance: true, timeout_iters: {timeout}, batching_wait_iters: {batching}}}"
+    return [(_DP_CONFIG, entry)]
+
+
+def _read_prompts(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → order of prompts of ranks of attention, with the steps of their time-out and further ones."""
+    if _entry(options, _DP_CONFIG, "enable_balance").lower() != "true":
+        return {ORDER: float(PromptOrder.independent)} if _is_attention_dp(options) else {}
+    timeout, batching = (_entry(options, _DP_CONFIG, name) for name in ("timeout_iters", "batching_wait_iters"))
+    return {
+        ORDER: float(PromptOrder.together),
+        TIMEOUT: number_of(timeout or number(_TIMEOUT_STEPS)),
+        BATCHING: number_of(batching or number(_BATCHING_STEPS)),
+    }
 
 
 def _slots_remark(options: Mapping[str, str]) -> str:
@@ -245,7 +280,8 @@ TENSORRT_LLM = engine(
         "memory": _FREE_MEMORY_SHARE,
         "cache": CompositeOption((f"{SERVING}cache_bytes",), _cache, _read_cache),
         "drafts": CompositeOption(DRAFTS, _predicted, _read_predicted),
-        "copies": CompositeOption((COPIES,), _slots, _read_slots),
+        "prompts": CompositeOption((ORDER, TIMEOUT, BATCHING), _prompts, _read_prompts),
+        "wide_experts": wide_experts("", _balanced, _read_balance, _meeting_ranks),
         "host_cache": CompositeOption((HOST_CACHE,), lambda leaf: [], _read_host_cache),
         "checkpoint": dataclasses.replace(checkpoint_format(), read=_read_format),
     },

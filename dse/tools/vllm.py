@@ -10,6 +10,8 @@ from typing import Any
 
 from dse.tools.engines import (
     DRAFTS,
+    ENGINE,
+    GRAPHS,
     HOST_CACHE,
     SERVING,
     draft_tokens,
@@ -19,6 +21,7 @@ from dse.tools.engines import (
     replica_devices,
     token_count,
     weight_format,
+    wide_experts,
 )
 from dse.tools.options import (
     MODEL_CONTEXT,
@@ -97,9 +100,33 @@ def _dispatch(leaf: Lookup) -> Pairs | None:
 
 def _read_dispatch(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → exchange of experts, where whole experts are on ranks with tokens of their own; else empty."""
-    has_exchange = is_on(options, _EXPERT_SWITCH) and number_of(options.get("--data-parallel-size", "1")) > 1.0
+    has_exchange = _meeting_ranks(options) > 1.0
     backend = _BACKENDS.get(options.get(_DISPATCH, "").replace("-", "_").lower())
     return {} if backend is None or not has_exchange else {"mapping.experts.all_to_all": float(backend)}
+
+
+def _meeting_ranks(options: Mapping[str, str]) -> float:
+    """Return the ranks of whole experts with tokens of their own, 1 for none."""
+    has_exchange = is_on(options, _EXPERT_SWITCH) and number_of(options.get("--data-parallel-size", "1")) > 1.0
+    return _rank_count(options) if has_exchange else 1.0
+
+
+_BALANCE, _BALANCER, _COPIES = "--enable-eplb", "--eplb-config", "num_redundant_experts"
+
+
+def _balanced(is_balanced: bool, copies: float, experts: float) -> Pairs | None:
+    """Return the load balancer and its copies as options, empty for neither, None for copies without it."""
+    if not is_balanced:
+        return None if copies else []
+    return [(_BALANCE, ""), *([(_BALANCER, json.dumps({_COPIES: int(copies)}))] if copies else [])]
+
+
+def _read_balance(options: Mapping[str, str]) -> tuple[bool | None, float | None]:
+    """Return whether the load balancer is on, None where options say nothing of it, and the copies that they state."""
+    copies = json_entry(options, _BALANCER, _COPIES)
+    copies = options.get("--num-redundant-experts") if copies is None else copies
+    is_balanced = is_on(options, _BALANCE) if _BALANCE in options else None
+    return is_balanced, number_of(str(copies)) if copies is not None else 0.0 if is_balanced else None
 
 
 def json_entry(options: Mapping[str, str], name: str, *keys: str) -> Any:
@@ -157,46 +184,50 @@ def _config_remark(options: Mapping[str, str]) -> str:
 
 _COMPILATION, _GRAPH_SIZE, _EAGER = "--compilation-config", "--max-cudagraph-capture-size", "--enforce-eager"
 
+_GRAPH_TOKENS = f"{ENGINE}graph_tokens"
+
+
+def _eager(leaf: Lookup) -> Pairs:
+    """Return eager mode as an option, empty with graphs."""
+    return [(_EAGER, "")] if leaf(GRAPHS) == 0.0 else []
+
+
 #: Text of a largest graph that follows from the number of sequences, and its limit (``_set_cudagraph_sizes``).
 _BY_SEQUENCES, _MAX_GRAPH_TOKENS = "by-sequences", 512.0
 
 
-def _read_graphs(options: Mapping[str, str]) -> dict[str, float]:
-    """Return path → most tokens of a step with prompts that has a graph: 0 in eager mode, and where decode alone has.
-
-    By default twice the most sequences, with drafts, up to 512.
-    """
+def _is_eager(options: Mapping[str, str]) -> bool:
+    """True where options turn all graphs off."""
     mode = str(json_entry(options, _COMPILATION, "cudagraph_mode") or "").upper()
     level = json_entry(options, _COMPILATION, "mode", "level")
     optimization = options.get("--optimization-level", options.get(_COMPILATION, ""))
-    if is_on(options, _EAGER) or mode in ("NONE", "0", "FULL_DECODE_ONLY") or "-O0" in options or optimization == "0":
-        return {"software.engine.graph_tokens": 0.0}
-    if str(level).upper() in ("0", "NONE") and level is not None:
-        return {"software.engine.graph_tokens": 0.0}
+    is_uncompiled = level is not None and str(level).upper() in ("0", "NONE")
+    is_unoptimized = "-O0" in options or optimization == "0"
+    return is_on(options, _EAGER) or mode in ("NONE", "0") or is_uncompiled or is_unoptimized
+
+
+def _read_graphs(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → most tokens of a step with prompts that has a graph, 0 where decode alone has; or that none has.
+
+    By default twice the most sequences, with drafts, up to 512. In eager mode no step has one.
+    """
+    if _is_eager(options):
+        return {GRAPHS: 0.0}
+    if str(json_entry(options, _COMPILATION, "cudagraph_mode") or "").upper() == "FULL_DECODE_ONLY":
+        return {_GRAPH_TOKENS: 0.0}
     sizes = json_entry(options, _COMPILATION, "max_cudagraph_capture_size", "cudagraph_capture_sizes")
     text = str(
         options.get("--cudagraph-capture-sizes", options.get("--cuda-graph-sizes", "")) if sizes is None else sizes
     )
     counts = [float(count) for count in re.findall(r"\d+", text)]
     if counts:
-        return {"software.engine.graph_tokens": max(counts)}
+        return {_GRAPH_TOKENS: max(counts)}
     size = options.get(_GRAPH_SIZE, "")
     if size != _BY_SEQUENCES:
-        return {"software.engine.graph_tokens": number_of(size)} if size else {}
+        return {_GRAPH_TOKENS: number_of(size)} if size else {}
     step_tokens = 1.0 + _read_config(options).get(DRAFTS[0], 0.0)
     sequences = number_of(options["--max-num-seqs"]) if options.get("--max-num-seqs") else _MAX_GRAPH_TOKENS
-    return {"software.engine.graph_tokens": min(2.0 * sequences * step_tokens, _MAX_GRAPH_TOKENS)}
-
-
-def _graph_remark(options: Mapping[str, str]) -> str:
-    """Return the remark that steps of decode alone are modelled with graphs, where a line turns these off; else ""."""
-    mode = str(json_entry(options, _COMPILATION, "cudagraph_mode") or "").upper()
-    name = next((name for name in (_EAGER, "-O0") if is_on(options, name)), _COMPILATION if mode == "NONE" else "")
-    return (
-        f"{name}: steps without prompts are modelled with graphs all the same; without, they take longer"
-        if name
-        else ""
-    )
+    return {_GRAPH_TOKENS: min(2.0 * sequences * step_tokens, _MAX_GRAPH_TOKENS)}
 
 
 def _step_token_limit(leaf: Lookup) -> float:
@@ -260,16 +291,17 @@ VLLM = engine(
         "experts": CompositeOption(
             ("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, writes_default=True
         ),
+        "wide_experts": wide_experts("--enable-dbo", _balanced, _read_balance, _meeting_ranks),
         "dispatch": CompositeOption(("mapping.experts.all_to_all",), _dispatch, _read_dispatch),
         "offload": offloaded_weights("--cpu-offload-gb", "mapping.spill.far_weights"),
         "first_chunk": CompositeOption((f"{SERVING}chunk",), lambda leaf: [], _read_chunk),
         "host_cache": CompositeOption((HOST_CACHE,), _host_cache, _read_host_cache),
         "drafts": CompositeOption(DRAFTS, _config, _read_config),
         "weights": weight_format("--quantization", "compressed-tensors"),
-        "graphs": CompositeOption(("software.engine.graph_tokens",), lambda leaf: [], _read_graphs),
+        "graphs": CompositeOption((GRAPHS, _GRAPH_TOKENS), _eager, _read_graphs),
     },
     replica_devices,
     _step_token_limit,
     notes=(_chunked,),
-    remarks=(_config_remark, _graph_remark),
+    remarks=(_config_remark,),
 )

@@ -31,6 +31,7 @@ from dse.types.choices import (
     Schedule,
     SequenceParallel,
     Topology,
+    WideOption,
     choice_name,
     weight_only_format,
 )
@@ -170,6 +171,7 @@ __all__ = [
     "Tiers",
     "Topology",
     "Volumes",
+    "WideOption",
     "Window",
     "Work",
     "Workload",

@@ -127,6 +127,21 @@ class AllToAll(IntEnum):
     gather = 3  # one per device, used or not (all-gather, and reduce-scatter)
 
 
+class WideOption(IntEnum):
+    """Option of an engine for experts on several ranks."""
+
+    off = 0
+    on = 1
+    wide = 2  # on where experts are on 16 ranks or more, as the makers of engines run these
+
+
+class PromptOrder(IntEnum):
+    """Steps in which ranks with common experts take prompts."""
+
+    independent = 0  # each as they come, so that prompts of one rank delay all
+    together = 1  # in the same steps (TensorRT-LLM: enable_balance; SGLang: prefill delayer)
+
+
 class Load(IntEnum):
     """Arrival of requests."""
 

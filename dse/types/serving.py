@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.types.choices import Load
+from dse.types.choices import Load, PromptOrder, WideOption
 from dse.types.fields import (
     Bounds,
     Scalar,
@@ -98,21 +98,44 @@ class Serving:
     whole_prompts: Scalar | None = yes_or_no(
         "a prompt within the limit of a step is not cut: 1 yes", default=None, absent=0.0
     )
+    graphs: Scalar | None = yes_or_no(
+        "steps in captured graphs, as far as there are any; 0: the host launches every kernel", default=None, absent=1.0
+    )
     graph_step: Scalar | None = count(
         "decode steps run in graphs of powers of two, and of multiples of this up to four of it",
         default=None,
         absent=0.0,
     )
-    prompt_balance: Scalar | None = yes_or_no(
-        "ranks with common experts take prompts in the same steps: 1 yes, 0 those of one delay all",
+    prompt_balance: Scalar | None = choice(
+        "steps in which ranks with common experts take prompts", PromptOrder, default=None, absent=1.0
+    )
+    prompt_timeout: Scalar | None = integer(
+        "decode steps for which prompts wait for those of all ranks that take them together, 0: no wait is counted",
         default=None,
-        absent=1.0,
+        absent=0.0,
+    )
+    prompt_batching: Scalar | None = integer(
+        "further decode steps for which prompts of all ranks wait for more of them", default=None, absent=0.0
     )
     admission_steps: Scalar = count("engine steps between admissions", default=1.0)
     cache_bytes: Scalar = positive("bytes per cached key or value", "B", default=2.0)
     weight_bytes: Scalar = number("bytes per stored weight (W4A16: 0.53 B); 0: as the precision", "B", default=0.0)
     expert_bytes: Scalar = number("bytes per stored expert weight; 0: as other weights", "B", default=0.0)
-    redundant_experts: Scalar = integer("redundant experts per layer (EPLB)", default=0.0)
+    redundant_experts: Scalar = number(
+        "redundant experts per layer; -1: as many as the ranks of experts need, and an eighth on many ranks",
+        default=-1.0,
+        bounds=Bounds(low=-1.0, is_integer=True),
+    )
+    expert_balance: Scalar = choice(
+        "experts placed by their load (EPLB)",
+        WideOption,
+        default=float(WideOption.wide),
+    )
+    step_overlap: Scalar = choice(
+        "steps in two halves, the exchange of experts of one behind the kernels of the other (two-batch overlap)",
+        WideOption,
+        default=float(WideOption.off),
+    )
     paged: Scalar = yes_or_no("paged cache: 1 yes, 0 allocated whole", default=1.0)
     reserved_answer: Scalar = share("share of the remaining output reserved at admission", default=0.0)
     memory_share: Scalar = positive_share("share of device memory for the engine", default=0.9)

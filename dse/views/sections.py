@@ -61,12 +61,9 @@ def _cautions(cautions: Sequence[str]) -> list[Line]:
 
 def reason_lines(reasons: Sequence[Reason]) -> list[Line]:
     """Return lines on why a design cannot run, none for one that can."""
-    from dse.types import Infeasible
-
     if not reasons:
         return []
-    fixes = {Infeasible.stack_lacks.name: " (--any-option allows it)"}
-    lines = [Line(f"  {reason.meaning}: {reason.numbers}{fixes.get(reason.name, '')}") for reason in reasons]
+    lines = [Line(f"  {reason.meaning}: {reason.numbers}") for reason in reasons]
     return [Line("cannot run", Style.fault), *lines]
 
 

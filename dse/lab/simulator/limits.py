@@ -14,6 +14,7 @@ from dse.errors import InputError
 from dse.lab.simulator.load import RequestList
 from dse.model.serving.intake import limit_tokens_per_sequence, output_tokens_per_step
 from dse.types import Design, HostTiers
+from dse.types.choices import PromptOrder
 
 #: Tokens of a cache block (vLLM's ``block_size``).
 BLOCK = 16
@@ -33,6 +34,8 @@ class SchedulerLimits(NamedTuple):
     speed: float  # tokens of a sequence per step
     rows: float  # tokens of the budget per decoding sequence
     request_time: float  # s, outside the engine
+    prompt_timeout: int = 0  # decode steps for which prompts wait for those of all ranks; 0: not at all
+    prompt_batching: int = 0  # further ones, where all ranks have prompts
     unsplit_prompts: bool = False  # whether a prompt waits for a step that holds all of it
     tiers: tuple[tuple[int, float], ...] = ()  # blocks of prefix caches beyond device memory, seconds to load a block
 
@@ -74,6 +77,7 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
     grows_with_tokens = bytes_per_token > 1e-6 * short_bytes / short_tokens
     fixed = max(short_bytes / bytes_per_token - short_tokens, 0.0) if grows_with_tokens else float(BLOCK)
     block_bytes = bytes_per_token * BLOCK if grows_with_tokens else short_bytes
+    is_held = bool(serving.prompt_balance == PromptOrder.together) and bool(serving.prompt_timeout)
     limits = SchedulerLimits(
         chunk=chunk,
         sequences=max(int(engine.most_sequences), 1),
@@ -86,7 +90,10 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
         speed=speed,
         rows=1.0 + float(serving.drafts),
         request_time=float(engine.request_time),
-        unsplit_prompts=bool(serving.whole_prompts),
+        prompt_timeout=int(serving.prompt_timeout or 0) if is_held else 0,
+        prompt_batching=int(serving.prompt_batching or 0),
+        # TensorRT-LLM, whose ranks take prompts together, has no chunks unless asked.
+        unsplit_prompts=bool(serving.whole_prompts) or is_held,
     )
     tiers, storage = design.mapping.cache_tiers, design.system.host_tiers or HostTiers()
     if tiers is not None:

@@ -19,6 +19,7 @@ from dse.lab.simulator.limits import SchedulerLimits, scheduler_limits
 from dse.lab.simulator.load import Floats, Integers, RequestList, draw_requests
 from dse.lab.simulator.scheduler import PlannedSteps, RankResult, Scheduler
 from dse.lab.simulator.table import step_table
+from dse.model.serving.work import ranks_of_experts
 from dse.types import Design, Load, Requests, choice_name
 
 #: Loads that can be simulated.
@@ -92,10 +93,11 @@ def simulate(
             rank_requests = _in_steady_state(rank_requests, n_in_flight, seed)
         schedulers.append(Scheduler(limits, table, rank_requests, n_in_flight, keep))
     coupled, expert_share = map(float, _coupling(design)[0])
-    n_meeting = round(coupled)
+    hold = HeldPrompts(limits.prompt_timeout, limits.prompt_batching)
+    n_meeting = round(float(ranks_of_experts(design)) if hold.timeout else coupled)
     if n_meeting > 1:
         meetings = (schedulers[first : first + n_meeting] for first in range(0, len(schedulers), n_meeting))
-        results = [result for ranks_meeting in meetings for result in run_together(ranks_meeting, expert_share)]
+        results = [result for ranks_meeting in meetings for result in run_together(ranks_meeting, expert_share, hold)]
     else:
         results = [scheduler.run() for scheduler in schedulers]
     counts_all = is_trace or design_requests.load == float(Load.offline)
@@ -139,7 +141,42 @@ def _span(results: list[RankResult], n_in_flight: int) -> tuple[float, float]:
     return max(start for start, _ in spans), min(end for _, end in spans)
 
 
-def run_together(ranks: Sequence[Scheduler], expert_share: float) -> list[RankResult]:
+class HeldPrompts:
+    """Prompts that are held back until all ranks have some (TensorRT-LLM, ``PyExecutor._balance_adp_requests``).
+
+    Ranks take prompts in the same steps: once each has one, and ``batching`` steps later; or ``timeout`` steps after
+    the first of them has one; or at once where a rank has nothing to decode meanwhile.
+    """
+
+    def __init__(self, timeout: int, batching: int = 0) -> None:
+        self.timeout, self.batching = timeout, batching
+        self._waited = self._batched = 0  # steps
+
+    def steps(self, ranks: Sequence[Scheduler]) -> int:
+        """Return the count of decode steps at most for which prompts are held back now, 0 where ranks take them."""
+        if not self.timeout:
+            return 0
+        active = [rank for rank in ranks if not rank.is_done]
+        have = [rank.has_prompts for rank in active]
+        if not any(have) or not all(rank.decoding for rank in active):
+            return self._release()
+        left = self.batching - self._batched if all(have) else self.timeout - self._waited
+        return left if left > 0 else self._release()
+
+    def wait(self, count: int, ranks: Sequence[Scheduler]) -> None:
+        """Count decode steps during which prompts were held back."""
+        if all(rank.has_prompts for rank in ranks if not rank.is_done):
+            self._batched += count
+        else:
+            self._waited += count
+
+    def _release(self) -> int:
+        """Start again with the next prompt, and return no step."""
+        self._waited = self._batched = 0
+        return 0
+
+
+def run_together(ranks: Sequence[Scheduler], expert_share: float, hold: HeldPrompts | None = None) -> list[RankResult]:
     """Serve the requests of ranks that step together.
 
     A step takes ``(1 - s) max + s mean`` of the ranks' own steps with a share ``s`` of work in the experts, which all
@@ -148,14 +185,18 @@ def run_together(ranks: Sequence[Scheduler], expert_share: float) -> list[RankRe
     Args:
         ranks: each with its requests.
         expert_share: share of a step's work in the experts.
+        hold: which prompts wait for those of other ranks, none by default.
 
     Returns:
         Their results, in their order.
     """
     while not all(rank.is_done for rank in ranks):
-        due = [(rank, work) for rank in ranks if not rank.is_done and (work := _next_work(rank)) is not None]
+        held = hold.steps(ranks) if hold is not None else 0
+        due = [(rank, work) for rank in ranks if not rank.is_done and (work := _next_work(rank, not held)) is not None]
         if due:
-            _step(due, len(ranks), expert_share)
+            count = _step(due, len(ranks), expert_share, held or max(work.steps for _, work in due))
+            if hold is not None and held:
+                hold.wait(count, ranks)
             now = max(rank.now for rank, _ in due)
         else:
             now = min(rank.next_event() for rank in ranks if not rank.is_done)
@@ -164,17 +205,17 @@ def run_together(ranks: Sequence[Scheduler], expert_share: float) -> list[RankRe
     return [rank.result() for rank in ranks]
 
 
-def _next_work(rank: Scheduler) -> PlannedSteps | None:
+def _next_work(rank: Scheduler, admits: bool) -> PlannedSteps | None:
     """Return the next planned steps of a rank, after preemptions, None where nothing is due."""
-    while (work := rank.plan()) is not None and not work.steps:
+    while (work := rank.plan(admits)) is not None and not work.steps:
         pass
     return work
 
 
-def _step(due: Sequence[tuple[Scheduler, PlannedSteps]], ranks: int, expert_share: float) -> None:
-    """Apply the steps that all ranks with work do at once, up to the next event of any."""
+def _step(due: Sequence[tuple[Scheduler, PlannedSteps]], ranks: int, expert_share: float, most: int) -> int:
+    """Apply at most ``most`` steps that all ranks with work do at once, up to an event of any; return their count."""
     works = [work for _, work in due]
-    count = min(work.steps for work in works)
+    count = min(most, *(work.steps for work in works))
     step_seconds = [work.seconds(count) for work in works]
     decode_seconds = min(step_seconds) if any(work.pieces for work in works) else 0.0
     slowest, idle = max(step_seconds), ranks - len(step_seconds)
@@ -183,6 +224,7 @@ def _step(due: Sequence[tuple[Scheduler, PlannedSteps]], ranks: int, expert_shar
     seconds = (1.0 - expert_share) * slowest + expert_share * mean
     for rank, work in due:
         rank.apply(work, count, seconds)
+    return count
 
 
 #: Ranks of a design that meet in the experts, and the share of experts in a prompt.

@@ -144,12 +144,24 @@ class Scheduler:
         """True where all requests have ended."""
         return self.ended == len(self.arrival)
 
-    def plan(self) -> PlannedSteps | None:
-        """Return the next steps, of count 0 after a preemption, or None where nothing is due."""
+    @property
+    def has_prompts(self) -> bool:
+        """True where a request waits and there is a place for it, and room for its blocks."""
         self._arrive()
-        if not self.running and not self.waiting:
+        if not self.waiting or len(self.running) >= self.limits.sequences:
+            return False
+        progress = self.progress[self.waiting[0]]
+        return self._blocks_to_admit(progress) <= self.cache.room
+
+    def plan(self, admits: bool = True) -> PlannedSteps | None:
+        """Return the next steps, of count 0 after a preemption, or None where nothing is due.
+
+        ``admits``: whether waiting requests are admitted.
+        """
+        self._arrive()
+        if not self.running and not (self.waiting and admits):
             return None
-        pieces = self._pieces()
+        pieces = self._pieces(admits)
         self.cache.set_aside = 0
         if pieces:
             return self._prompts(pieces)
@@ -189,10 +201,14 @@ class Scheduler:
             self.progress[i] = _Progress(self.prompt[i], self.answer[i])
             self.waiting.append(i)
 
+    def _blocks_to_admit(self, progress: _Progress) -> int:
+        """Return the blocks that a request takes at its admission, those of a prefix included."""
+        return self.limits.blocks_of(progress.prompt + self.limits.reserved * progress.answer)
+
     def _admit(self, i: int) -> bool:
         """Give a waiting request its blocks and return whether there were enough; by its index."""
-        progress, limits = self.progress[i], self.limits
-        blocks = limits.blocks_of(progress.prompt + limits.reserved * progress.answer)
+        progress = self.progress[i]
+        blocks = self._blocks_to_admit(progress)
         shared_blocks = min(self.prefix_tokens[i], progress.prompt - 1) // BLOCK if self.prefix[i] >= 0 else 0
         cache_hit = None
         if self.keys:
@@ -268,7 +284,7 @@ class Scheduler:
 
     # Steps
 
-    def _pieces(self) -> list[tuple[int, int]]:
+    def _pieces(self, admits: bool) -> list[tuple[int, int]]:
         """Admit waiting requests that fit, and return (index of a request, tokens) of the prompts in the next step."""
         limits, pieces = self.limits, []
         budget = limits.chunk - int(self.decoding * limits.rows) * limits.mixed
@@ -279,7 +295,7 @@ class Scheduler:
                 break
             pieces.append((i, min(self.progress[i].tokens_left, budget)))
             budget -= pieces[-1][1]
-        if self.steps % limits.admission_steps and self.running:
+        if not admits or (self.steps % limits.admission_steps and self.running):
             return pieces
         while self.waiting and budget > 0 and len(self.running) < limits.sequences:
             i = self.waiting[0]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from dse.model.machine.power import at_clock, clock_ratio
 from dse.model.serving.pass_energy import joules_of, working_share
-from dse.model.serving.step import EngineStepTime, engine_step, with_best_nano_batches
+from dse.model.serving.step import EngineStepTime, engine_step, with_step_parts
 from dse.model.serving.work import Stage, stage_of
 from dse.model.steps.operating import SLOW_CLOCK, limited_clock, repeated_work, with_accelerator
 from dse.model.work.batch import Batch, split_batch
@@ -28,7 +28,7 @@ class StageAtClock(NamedTuple):
 
 
 def stage_at_power_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> StageAtClock:
-    """Return the stage at the clock of its power limit for steps of ``batch``, with its best nano-batches.
+    """Return the stage at the clock of its power limit for steps of ``batch``, with the parts of such steps.
 
     Without a limit that sets the clock its rates stay as they are.
 
@@ -40,7 +40,7 @@ def stage_at_power_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: 
         batch: what an engine step works on.
     """
     accelerator = stage.design.system.accelerator
-    stage = with_best_nano_batches(stage, ranks, serving, engine, batch)
+    stage = with_step_parts(stage, ranks, serving, engine, batch)
     if not accelerator.solves_clock:
         return StageAtClock(stage, clock_ratio(accelerator.power), False)
 

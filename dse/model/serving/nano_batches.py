@@ -16,7 +16,7 @@ from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import isolated_time, moving_time, roofline_terms
 from dse.model.serving.memory import FarReads
 from dse.model.serving.stage_pass import StagePass
-from dse.model.serving.work import Stage, StepWork
+from dse.model.serving.work import NO_EXCHANGE, Stage, StepWork
 from dse.model.work.batch import Batch, split_batch
 from dse.model.work.ledger import Runs, scale_record, sum_over_kernels, sum_records
 from dse.types import NanoBatches, OperatorKind, Scalar, Work
@@ -49,8 +49,16 @@ class ResourceTimes(NamedTuple):
 
 
 def nano_batches_of(stage: Stage) -> NanoBatches:
-    """Return the nano-batches of the mapping of a stage, ``SINGLE_BATCH`` for none."""
-    return stage.design.mapping.nano or SINGLE_BATCH
+    """Return the parts of a step: the nano-batches of a mapping, two halves with ``step_overlap``, else one batch.
+
+    Halves where :func:`~dse.model.serving.policy.with_halves` has found them to be on for this kind of step.
+    """
+    nano, serving = stage.design.mapping.nano, stage.design.mapping.serving
+    if nano is not None:
+        return nano
+    if serving is None or nothing(serving.step_overlap) or stage.exchange is NO_EXCHANGE:
+        return SINGLE_BATCH
+    return NanoBatches(nano_batches=1.0 + jnp.where(serving.step_overlap == 1.0, 1.0, 0.0))
 
 
 def nano_batch(stage: Stage, batch: Batch) -> Batch:
@@ -134,3 +142,22 @@ def side_by_side(parts: Scalar, chain_time: Scalar, resources: ResourceTimes) ->
         resources: seconds for which it keeps each resource busy.
     """
     return jnp.where(parts > 1.0, jnp.maximum(parts * resources.longest, chain_time), chain_time)
+
+
+def in_two_halves(parts: Scalar, chain_time: Scalar, expert_time: Scalar, exchange_time: Scalar) -> Scalar:
+    """Return the time of a step in two halves that alternate, s: ``2 max(r, m) + 2 max(x, m)``.
+
+    While one half is on the links the other one computes (two-batch overlap: SGLang; dual-batch overlap: vLLM, design
+    documentation, "Dual Batch Overlap"). Experts of one half (``x``) run beside a dispatch or a combine of the other
+    (``m`` each, half of ``exchange_time``), and so does the rest (``r``), which waits for its own. Kernels of both
+    halves run one after the other. One part takes ``chain_time``.
+
+    Args:
+        parts: 2 for halves, 1 for one batch.
+        chain_time: seconds of one part alone.
+        expert_time: seconds of it in its experts.
+        exchange_time: seconds of it in dispatch and combine.
+    """
+    one_way, rest = 0.5 * exchange_time, chain_time - expert_time - exchange_time
+    both = jnp.maximum(rest, one_way) + jnp.maximum(expert_time, one_way)
+    return jnp.where(parts > 1.0, 2.0 * both, chain_time)

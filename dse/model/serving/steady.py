@@ -10,7 +10,14 @@ import jax.numpy as jnp
 from dse.model.choice import plus, times
 from dse.model.layout import NO_SHARERS
 from dse.model.serving.clock import StageAtClock, stage_at_power_limit
-from dse.model.serving.intake import PromptIntake, ends_together, idle_rows, output_tokens_per_step, prompt_intake
+from dse.model.serving.intake import (
+    PromptIntake,
+    ends_together,
+    idle_rows,
+    output_tokens_per_step,
+    prompt_hold,
+    prompt_intake,
+)
 from dse.model.serving.step import EngineStepTime, engine_step
 from dse.model.serving.work import Rank, sliced_shares
 from dse.model.work.batch import Batch
@@ -171,9 +178,8 @@ def _iterate(
     arrival_step_time = jnp.minimum(
         mean_step_time + arrivals_waiting * prompt_time * rho, decode_time + intake.prompts_per_step * prompt_time
     )
-    prompts_of_step = jnp.minimum(
-        1.0 + other_sequences / intake.answer_steps * arrival_step_time / mean_step_time, intake.prompts_per_step
-    )
+    interval_steps = plus(arrival_step_time / mean_step_time, intake.held_steps)
+    prompts_of_step = jnp.minimum(1.0 + other_sequences / intake.answer_steps * interval_steps, intake.prompts_per_step)
     shared_step_time = decode_time + prompts_of_step * prompt_time
     own_prompt_time = (
         jnp.where(is_separate, mixed_step_time, shared_step_time) + (intake.prompt_steps - 1.0) * mixed_step_time
@@ -244,7 +250,7 @@ def continuous_batching(
             steps, intake, single_step_time + other_sequences * steps.sequence_time, other_sequences, arrivals_waiting
         )
         own_prompt_steps = state.own_prompt_time / state.mean_step_time
-        idle_steps = 0.5 * arrivals_waiting * _admission_interval(serving, state) / state.mean_step_time
+        idle_steps = 0.5 * arrivals_waiting * _admission_interval(serving, intake, state) / state.mean_step_time
         work_ratio = (steps_in_engine + own_prompt_steps + idle_steps) / answer_steps
         delay_ratio = _waiting_ratio(
             running * filled_share, work_ratio, backlog_steps * decoding * state.mixed_step_time / state.mean_step_time
@@ -258,7 +264,7 @@ def continuous_batching(
     # whose request has not been admitted, or is outside the engine, sends no other. Offline no place is ever empty.
     working_time = decode_steps * mean_step_time + state.own_prompt_time
     request_time = jnp.where(offline, 0.0, rank.engine.request_time)
-    opening_wait = opening_wait + 0.5 * arrivals_waiting * _admission_interval(serving, state)
+    opening_wait = opening_wait + 0.5 * arrivals_waiting * _admission_interval(serving, intake, state)
     # Seconds that a request runs beyond those that it works: term by term, for both are nearly equal.
     gap = jnp.maximum(1.0 / tokens_per_step, 1.0 - decode_steps)  # steps of an answer less those after its first token
     idle_time = mean_step_time * (jnp.where(is_separate, gap, 0.0) + idle_steps + answer_steps * delay_ratio) + (
@@ -301,7 +307,7 @@ def continuous_batching(
         running=running,
         mixed=jnp.minimum(decoding * intake.steps_per_prompt / answer_steps, 1.0),
         decoding=1.0 + decoding * other_share,
-        arrival_step_time=arrivals_waiting * _admission_interval(serving, state),
+        arrival_step_time=arrivals_waiting * _admission_interval(serving, intake, state),
         prompt_time=intake.steps_per_prompt
         * jnp.where(is_separate, mixed_step_time, mixed_step_time - decode_step.total),
         extra_prompt_time=intake.steps_per_prompt * jnp.maximum(steps.double_prompt_time - steps.mixed_time, 0.0),
@@ -320,7 +326,8 @@ def engine_steps(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIn
         running: concurrent requests.
         at_once: true where all prompts come in one step.
     """
-    serving, intake = rank.serving, prompt_intake(rank.requests, rank.serving, running)
+    serving, hold = rank.serving, prompt_hold(rank.requests, rank.serving, running, rank.experts_dp)
+    intake = prompt_intake(rank.requests, serving, running, hold)
     prompt = jnp.where(at_once, running * intake.computed_tokens, intake.mean_step_tokens)
     # Of steps with prompts as a request that decodes meets them: it is one of the sequences.
     saturated_sequences = jnp.minimum(running, jnp.maximum(intake.saturating_sequences, 1.0))
@@ -337,8 +344,8 @@ def prompt_coupling(rank: Rank) -> tuple[Scalar | None, Scalar]:
     That are routed experts, and feed-forwards in slices; (None, 0.0) without either, or where the engine's balance of
     prompts is unknown; a count of 1: no other rank.
 
-    With ``prompt_balance`` all ranks take prompts in the same steps, and none waits for those of another: TensorRT-LLM
-    (``enable_balance`` of ``attention_dp_config``) and SGLang hold prompts back for it. How long is not counted here.
+    With ``prompt_balance`` all ranks take prompts in the same steps, and none waits for those of another; how long
+    prompts wait for that is :func:`~dse.model.serving.intake.prompt_hold` where a ``prompt_timeout`` is stated.
     Ranks whose requests are equal, and all there from the start, take prompts in the same steps in any engine.
     """
     forward, mixture = rank.stage.design.workload, rank.stage.design.workload.experts
@@ -353,9 +360,9 @@ def prompt_coupling(rank: Rank) -> tuple[Scalar | None, Scalar]:
     return jnp.where(same, 1.0, rank.experts_dp), plus(routed, times(2.0, sliced)) / forward_flops(prompts)
 
 
-def _admission_interval(serving: Serving, state: _Iteration) -> Scalar:
+def _admission_interval(serving: Serving, intake: PromptIntake, state: _Iteration) -> Scalar:
     """Return the seconds between the two admissions of requests around an arrival of a request."""
-    return state.arrival_step_time + (serving.admission_steps - 1.0) * state.mean_step_time
+    return state.arrival_step_time + plus(serving.admission_steps - 1.0, intake.held_steps) * state.mean_step_time
 
 
 def _full_load_time(steps: EngineSteps, intake: PromptIntake) -> Scalar:

@@ -18,11 +18,13 @@ from dse.model.machine.routes import mesh_share
 from dse.model.serving.memory import NO_SPILL, FarReads, far_tier, weight_bytes
 from dse.model.serving.nano_batches import (
     SINGLE_BATCH,
+    in_two_halves,
     nano_batch,
     nano_batches_of,
     resource_times,
     side_by_side,
 )
+from dse.model.serving.policy import with_halves
 from dse.model.serving.stage_pass import stage_pass
 from dse.model.serving.work import Stage, StepWork, bytes_per_weight, step_bytes, step_work
 from dse.model.work.batch import Batch, split_batch
@@ -87,11 +89,15 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
     w = stage.design.workload
     overhead = times(0.5 * shares_of(w).norms, overhead)
     overhead = plus(overhead, times(attention_of(w).compressed, ledger.layers * engine.latent_layer_time))
+    expert_time: Scalar = 0.0
     if not nothing(layout.experts.local):
         grouped = [runs.where(lambda o: o.kind is OperatorKind.grouped) for runs in ledger.other_operators]
-        matrices = matrices + narrow_shard_slowdown(engine, stage, rates) * kernels_time(grouped, rates)
+        grouped_time, narrow = kernels_time(grouped, rates), narrow_shard_slowdown(engine, stage, rates)
+        matrices = matrices + narrow * grouped_time
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
-        overhead = overhead + ledger.expert_layers * (engine.expert_layer_time + casts)
+        expert_overhead = ledger.expert_layers * (engine.expert_layer_time + casts)
+        expert_time = slowdown * (1.0 + narrow) * grouped_time + expert_overhead
+        overhead = overhead + expert_overhead
     hand_over_time = sum(
         message.time for message in send_all(work.hand_over, stage.design.software, stage.design.system)
     )
@@ -105,7 +111,13 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
             host=overhead,
         ),
     )
-    if nano is not SINGLE_BATCH:
+    chain_time = jnp.maximum(step.total, 1e-12)
+    if nano is not SINGLE_BATCH and stage.design.mapping.nano is None:
+        exchange = work._replace(messages=work.messages[-1:])  # the last one, of the experts
+        exchange_time = ledger.layers * layer_message_time(stage.design, engine, exchange)
+        halved_time = in_two_halves(nano.nano_batches, chain_time, expert_time, exchange_time)
+        step, overhead = step.scaled(halved_time / chain_time), nano.nano_batches * overhead
+    elif nano is not SINGLE_BATCH:
         resources = resource_times(
             stage,
             ledger,
@@ -115,23 +127,28 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
             launch_time=overhead,
             far=far,
         )
-        chain_time = jnp.maximum(step.total, 1e-12)
         step = step.scaled(side_by_side(nano.nano_batches, chain_time, resources) / chain_time)
         overhead = nano.nano_batches * overhead
     launched = times(value_or(stage.design.system.host_slowdown, 1.0), overhead)
-    exposed = exposed_launches(engine, batch, launched, step.total)
+    exposed = exposed_launches(serving, engine, batch, launched, step.total)
     return step._replace(host=plus(step.host, exposed) + exposed_host_time(stage.design, engine, batch, step.total))
 
 
-def exposed_launches(engine: Engine, batch: Batch, overhead_time: Scalar, device_time: Scalar) -> Scalar:
+def exposed_launches(
+    serving: Serving, engine: Engine, batch: Batch, overhead_time: Scalar, device_time: Scalar
+) -> Scalar:
     """Return the seconds by which launches outlast the kernels of a step without a graph: ``max(r a - D, 0)``.
 
-    A host launches the kernels of a step with prompts one by one, unless it has captured a graph of as many tokens.
-    Launches of a layer take ``r`` times its overhead ``a`` in a graph, longer on a slow host.
+    A host launches the kernels of a step with prompts one by one, unless it has captured a graph of as many tokens;
+    those of all steps where ``graphs`` are off. Launches of a layer take ``r`` times its overhead ``a`` in a graph,
+    longer on a slow host.
     """
-    if nothing(batch.prompt):
+    if nothing(batch.prompt) and serving.graphs is None:
         return 0.0
-    launches = jnp.where(batch.tokens > engine.graph_tokens, engine.launch_ratio * overhead_time, 0.0)
+    is_captured = True if nothing(batch.prompt) else batch.tokens <= engine.graph_tokens
+    if serving.graphs is not None:
+        is_captured = jnp.logical_and(is_captured, serving.graphs > 0.0)
+    launches = jnp.where(is_captured, 0.0, engine.launch_ratio * overhead_time)
     return jnp.maximum(launches - device_time, 0.0)
 
 
@@ -207,11 +224,14 @@ def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
     return tier.read_energy * (size.weights + size.cache) + tier.transfer_energy * link_bytes
 
 
-def with_best_nano_batches(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Stage:
-    """Return the stage with the nano-batches of its mapping if they save time at its clock, else with 1 batch."""
+def with_step_parts(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Stage:
+    """Return the stage with the parts of a step on ``batch``.
+
+    Nano-batches of its mapping where they save time at its clock, else 1 batch; halves as ``step_overlap`` has them.
+    """
+    if stage.design.mapping.nano is None:
+        return stage._replace(design=with_halves(stage.design, split_batch(batch, stage.design.mapping.pp).tokens))
     nano = nano_batches_of(stage)
-    if nano is SINGLE_BATCH:
-        return stage
 
     def in_parts(parts: Scalar) -> Stage:
         cut = dataclasses.replace(nano, nano_batches=parts)

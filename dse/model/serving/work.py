@@ -14,6 +14,7 @@ from dse.model.layout import NO_SHARERS, Layout, Sharers, lay_out, with_balanced
 from dse.model.machine.rates import Rates, sixteen_bit_rate
 from dse.model.serving.hybrid import hybrid_operators
 from dse.model.serving.kernels import engine_rates
+from dse.model.serving.policy import busiest_over_mean, copies_in
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
 from dse.model.work.messages import copies_sent, dispatch_bytes, members_copied, pipeline_messages, tensor_messages
@@ -90,8 +91,8 @@ def stage_of(design: Design) -> Stage:
 
 def with_copies(layout: Layout, design: Design) -> Layout:
     """Return the layout with redundant copies of experts added to those of each device, none for dense models."""
-    serving, experts = design.mapping.serving or Serving(), layout.experts
-    copies = 0.0 if nothing(experts.local) else serving.redundant_experts / experts.ep.size
+    experts = layout.experts
+    copies = 0.0 if nothing(experts.local) else copies_in(design.workload, design.mapping) / experts.ep.size
     return layout._replace(experts=experts._replace(local=plus(experts.local, copies)))
 
 
@@ -335,25 +336,24 @@ def with_active_experts(layout: Layout, design: Design, batch: Batch, ranks: Sca
 
     Tokens read ``q E_l`` of the ``E_l`` experts of a rank, all but :func:`idle_expert_share`, and of the
     busiest rank as many more as binomial draws of standard deviation ``sqrt(q (1 - q) E_l)`` have; copies of an expert
-    share its tokens. The busiest rank has at least :func:`busiest_rank` times the mean; its excess ``i - 1`` shrinks
-    with ``R`` copies per rank to ``(i - 1) / (1 + R e / E)`` (the load balancer of DeepSeek-AI 2024, section 3.4,
-    copies the busiest experts).
+    share its tokens. The busiest rank has :func:`busiest_rank` times the mean, less where experts are placed by load
+    (:func:`~dse.model.serving.policy.busiest_over_mean`).
     """
     layout = layout._replace(tokens=batch.tokens, norm_tokens=batch.tokens)
     experts, mixture, mapping = layout.experts, design.workload.experts, design.mapping.experts
     if mixture is None or mapping is None:
         return layout
     tokens = batch.tokens * ranks
-    expert_copies = experts.local * mapping.ep
-    idle_share = idle_expert_share(tokens, mixture.top_k / expert_copies, design.workload)
+    held = experts.local * mapping.ep
+    idle_share = idle_expert_share(tokens, mixture.top_k / held, design.workload)
     active_experts = jnp.maximum(experts.local * (1.0 - idle_share), 1e-3)
     if not is_mean:
         active_experts = jnp.minimum(
             active_experts + largest_deviate(mapping.ep) * jnp.sqrt(active_experts * idle_share), experts.local
         )
-    copies_per_expert = 1.0 + (expert_copies - mixture.n_experts) * mapping.ep / mixture.n_experts
-    busiest_over_mean = jnp.maximum(mixture.imbalance, busiest_rank(design.workload, mixture.n_experts, mapping.ep))
-    rows, skew = tokens * mixture.top_k / mapping.ep, 1.0 + (busiest_over_mean - 1.0) / copies_per_expert
+    unbalanced = busiest_rank(design.workload, mixture.n_experts, mapping.ep)
+    skew = busiest_over_mean(design, held - mixture.n_experts, unbalanced)
+    rows = tokens * mixture.top_k / mapping.ep
     return layout._replace(
         experts=experts._replace(
             sent_rows=batch.tokens * mixture.top_k, rows=rows * skew, mean_share=1.0 / skew, local=active_experts

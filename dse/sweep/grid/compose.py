@@ -52,7 +52,7 @@ _BANDWIDTH, _FEED = "system.accelerator.memory.bandwidth", "system.accelerator.p
 
 _MOST_SHAPES = 100_000
 #: Fields that the mapping must divide and that may be 0.
-_MAY_BE_NONE = ("shared_ffn", "n_predict", "redundant_experts", "uneven_layers")
+_MAY_BE_NONE = ("shared_ffn", "n_predict", "uneven_layers")
 
 
 def build(spec: SweepSpec) -> Grid:
@@ -320,7 +320,8 @@ def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec
         values = functools.reduce(operator.or_, combination, base_values)
         values |= {path: 0.0 for path in unread_paths if path in values}
         for path, value in values.items():
-            if not is_integer(value, minimum=0 if path.endswith(_MAY_BE_NONE) else 1):
+            least = -1 if path == COPIES_PATH else 0 if path.endswith(_MAY_BE_NONE) else 1  # copies that are chosen: -1
+            if not is_integer(value, minimum=least):
                 name = path.rpartition(".")[2]
                 raise InputError(
                     f"{file}: {name}", f"{value:g}", f"a whole number, 1 to {MAX_COUNT:,}", f"change {name}"

@@ -22,9 +22,12 @@ from dse.views.words import WORDS
 _GB = 1e9
 
 
-def _redundant_text(serving: Serving | None) -> str:
+def _redundant_text(design: Design) -> str:
     """Return text on the count of redundant experts (`` + 32``), empty for none."""
-    return f" + {serving.redundant_experts:g}" if serving and serving.redundant_experts else ""
+    from dse.model.serving.policy import copies_in
+
+    copies = float(copies_in(design.workload, design.mapping))
+    return f" + {copies:g}" if copies else ""
 
 
 def _reason_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
@@ -49,6 +52,8 @@ def _reason_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, s
         ),
         "chip_shares": chip_share_excess(design),
         "step_tokens": "" if m.serving is None else f"chunk={m.serving.chunk:g}, drafts={m.serving.drafts:g}",
+        "stack_lacks": "step_overlap=on hides the exchange of experts of ranks with attention of their own, and is no"
+        " nano-batch",
         "latency": (
             f"first token {metrics['time_to_first_token']:.3g} s{_no_promise_text(w.requests)}, output token "
             f"{1e3 * metrics['time_per_output_token']:.3g} ms{_overload_text(metrics)}"
@@ -56,7 +61,7 @@ def _reason_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, s
         "experts_not_divisible": "no experts"
         if m.experts is None or w.experts is None
         else (
-            f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, experts={w.experts.n_experts:g}{_redundant_text(m.serving)}"
+            f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, experts={w.experts.n_experts:g}{_redundant_text(design)}"
             f"{routing_excess(w.experts)}"
         ),
     }

@@ -48,7 +48,7 @@ def _reason_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, s
         "latency": "limits of requests, which training has not",
         "step_tokens": "steps of an engine, which training has not",
         "storage": "host_tiers.storage_capacity, what the shares of mapping.tiers put there",
-        "stack_lacks": _missing_capabilities(design),
+        "stack_lacks": f"{_missing_capabilities(design)} (--any-option allows it)",
         **_experts_numbers(design),
         "layers_unsupported": (
             "sparse attention" if w.recurrent is None else counted(w.recurrent.recurrent_layers, "layer")

@@ -57,8 +57,8 @@ LINES = [
     (VLLM + "-tp 8 --enable-eplb --eplb-config.num_redundant_experts=32", {"redundant_experts": 32}),
     # graphs: twice the sequences up to 512, none in eager mode, of decode alone none for prompts
     (VLLM + "-tp 8 --max-num-seqs 64", {"most_sequences": 64, "graph_tokens": 128}),
-    (VLLM + "-tp 8 --enforce-eager", {"graph_tokens": 0}),
-    (VLLM + "-tp 8 -O0", {"graph_tokens": 0}),
+    (VLLM + "-tp 8 --enforce-eager", {"graphs": 0}),
+    (VLLM + "-tp 8 -O0", {"graphs": 0}),
     (VLLM + "-tp 8 -O3", {"graph_tokens": 512}),
     (VLLM + "-tp 8 -cc.cudagraph_mode FULL_DECODE_ONLY", {"graph_tokens": 0}),
     (VLLM + """-tp 8 --compilation-config '{"cudagraph_capture_sizes": [1, 2, 4, 8], "level": 3}'""",
@@ -68,6 +68,20 @@ LINES = [
     (VLLM + "-tp 8 --kv-cache-dtype fp8_e5m2 --no-enable-chunked-prefill", {"cache_bytes": 1, "mixed": 0}),
     (VLLM + """-tp 8 -sc '{"method": "mtp", "num_speculative_tokens": 2}'""", {"drafts": 2}),
     (VLLM + "-tp 8 --quantization awq", {"precision": 2, "weight_bytes": 0.53125}),
+    # experts on many ranks: what is not said is off
+    (VLLM + "-dp 16 -ep --enable-dbo --enable-eplb",
+     {"step_overlap": 1, "expert_balance": 1, "redundant_experts": 0}),
+    (VLLM + "-dp 16 -ep", {"step_overlap": 0, "expert_balance": 0, "redundant_experts": 0}),
+    (SGLANG + "--tp 16 --dp 16 --enable-dp-attention --moe-a2a-backend deepep --enable-two-batch-overlap "
+     "--ep-num-redundant-experts 32 --init-expert-location loads.json",
+     {"step_overlap": 1, "expert_balance": 1, "redundant_experts": 32}),
+    (SGLANG + "--tp 72 --dp 72 --enable-dp-attention --moe-a2a-backend deepep --ep-num-redundant-experts 32",
+     {"step_overlap": 0, "expert_balance": 0, "redundant_experts": 32}),
+    (SGLANG + "--tp 8 --dp 8 --enable-dp-attention --moe-a2a-backend deepep --enable-eplb --enable-prefill-delayer",
+     {"expert_balance": 1, "prompt_balance": 1, "prompt_timeout": 30}),
+    (SGLANG + "--tp 8 --disable-cuda-graph", {"graphs": 0}),
+    (TRT + "--tp_size 16 --ep_size 16 --enable_attention_dp true",
+     {"step_overlap": 0, "expert_balance": 0, "redundant_experts": 0}),
     # attention apart on dp ranks of the tp ranks, which hold the experts once
     (SGLANG + "--tp 8 --dp 8 --enable-dp-attention", {"tp": 1, "dp": 8, "ep": 1, "etp": 8, "chunk": 1024}),
     (SGLANG + "--tp 8 --dp 4 --enable-dp-attention --ep 8",
@@ -200,12 +214,15 @@ def test_other_engines_have_no_slices_but_those_of_experts():
 def test_a_file_of_tensorrt_llm_counts_before_its_line():
     text = (
         "cat > c.yml <<EOF\nmax-num-tokens: 4096\nkv-cache-config:\n  free-gpu-memory-fraction: 0.8\n  dtype: fp8\n"
-        "moe_config:\n  load_balancer: {num_slots: 288}\n  backend: WIDEEP\nEOF\n"
+        "moe_config:\n  load_balancer: {num_slots: 288}\n  backend: WIDEEP\nenable_attention_dp: true\n"
+        "attention_dp_config: {enable_balance: true, timeout_iters: 20}\ncuda_graph_config: null\nEOF\n"
         "trtllm-serve deepseek-ai/DeepSeek-R1 --tp_size 8 --ep_size 8 --max_num_tokens 8192 --config c.yml"
     )
     reading = read({"run.sh": text}, TOOLS, system="b200")
     values = {short_name(path): value for path, value in reading.values.items()}
     assert values["chunk"] == 4096 and values["cache_bytes"] == 1 and values["redundant_experts"] == 32
+    assert values["expert_balance"] == 1 and values["graphs"] == 0
+    assert (values["prompt_balance"], values["prompt_timeout"], values["prompt_batching"]) == (1, 20, 10)
     assert reading.raw["--kv_cache_free_gpu_memory_fraction"] == "0.8"
     assert {row.option: row.moves for row in reading.options}["moe_config.backend"] == "time"
 

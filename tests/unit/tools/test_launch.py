@@ -67,7 +67,10 @@ OF_SERVING = {
     "mapping.serving.drafts": [0.0, 3.0], "mapping.serving.mixed": [0.0, 1.0], "mapping.tp": [1.0, 2.0],
     "mapping.experts.ep": [1.0, 8.0, 16.0], "mapping.dp": [1.0, 8.0],
     "mapping.slices.dense_tp": [1.0, 8.0], "mapping.slices.head_tp": [1.0, 8.0, 16.0],
-    "mapping.serving.redundant_experts": [0.0, 32.0], "mapping.serving.reserved_answer": [0.0, 0.3, 0.6, 1.0],
+    "mapping.serving.redundant_experts": [-1.0, 0.0, 32.0], "mapping.serving.expert_balance": [0.0, 1.0, 2.0],
+    "mapping.serving.step_overlap": [0.0, 1.0, 2.0], "mapping.serving.graphs": [0.0, 1.0],
+    "mapping.serving.prompt_balance": [0.0, 1.0], "mapping.serving.prompt_timeout": [30.0, 50.0],
+    "mapping.serving.prompt_batching": [0.0, 10.0], "mapping.serving.reserved_answer": [0.0, 0.3, 0.6, 1.0],
 }  # fmt: skip
 
 
@@ -119,6 +122,10 @@ def test_a_line_is_read_back(data, tool):
 ALIKE = {
     "mapping.sequence_parallel": [{1.0, 2.0}],
     "mapping.precision": [{4.0, 5.0, 9.0}],
+    # off or on by the ranks of experts, and as many copies as these need
+    "mapping.serving.expert_balance": [{0.0, 2.0}, {1.0, 2.0}],
+    "mapping.serving.step_overlap": [{0.0, 2.0}, {1.0, 2.0}],
+    "mapping.serving.redundant_experts": [{-1.0, 0.0}, {-1.0, 32.0}],
     "software.uneven_layers": [{0.0, 1.0}],  # of a layout, which a line has where layers are not divisible
 }
 
@@ -633,3 +640,69 @@ def test_maxtext_is_told_of_layers_side_by_side():
     lines = [launch(dse.design(name, "tpu-v4"), "maxtext", STUDIES["training"]) for name in ("palm-8b", "llama-3-8b")]
     assert [dict(line.options).get("decoder_block") for line in lines] == ["default", None]
     assert read("maxtext", "decoder_block=default") == {"parallel_block": 1.0}
+
+
+#: Tool, policy of an engine on 16 ranks, words of its line, and what a reading of the line gives besides the policy.
+POLICIES = [
+    ("sglang", dict(step_overlap=1, expert_balance=1, redundant_experts=32),
+     ("--enable-two-batch-overlap", "--enable-eplb", "--ep-num-redundant-experts 32")),
+    ("sglang", dict(step_overlap=0, expert_balance=0, redundant_experts=16), ("--ep-num-redundant-experts 16",)),
+    ("sglang", dict(prompt_balance=1, prompt_timeout=12),
+     ("--enable-prefill-delayer", "--prefill-delayer-max-delay-passes 12")),
+    ("sglang", dict(graphs=0, mixed=1, chunk=4096),
+     ("--disable-cuda-graph", "--enable-mixed-chunk", "--chunked-prefill-size 65536")),
+    ("vllm", dict(step_overlap=1, expert_balance=1, redundant_experts=32),
+     ("--enable-dbo", "--enable-eplb", """--eplb-config '{"num_redundant_experts": 32}'""")),
+    ("vllm", dict(step_overlap=0, expert_balance=1, redundant_experts=0), ("--enable-eplb",)),
+    ("vllm", dict(graphs=0, chunk=4096), ("--enforce-eager", "--max-num-batched-tokens 4096")),
+    ("tensorrt-llm", dict(expert_balance=1, redundant_experts=32), ("moe_config: {load_balancer: {num_slots: 288}}",)),
+    ("tensorrt-llm", dict(prompt_balance=1, prompt_timeout=40, prompt_batching=5),
+     ("attention_dp_config: {enable_balance: true, timeout_iters: 40, batching_wait_iters: 5}",)),
+    ("tensorrt-llm", dict(graphs=0, chunk=4096, reserved_answer=0),
+     ("cuda_graph_config: null", "--max_num_tokens 4096", "MAX_UTILIZATION")),
+]  # fmt: skip
+
+
+def on_ranks(tool, ranks=16, **policy):
+    chips = dict(tp=1, dp=ranks, ep=ranks, n_devices=ranks, precision="fp8-block", concurrency=64 * ranks)
+    software = {"tensorrt-llm": "tensorrt-llm-1-1"}.get(tool, tool)
+    return dse.design("deepseek-v3", "h200-sxm-141gb", software, kind="serving", **chips, **policy)
+
+
+def lacking(line):
+    """Options of an engine that the tool has not."""
+    return [path for path in line.unsupported if path.startswith("mapping.serving.")]
+
+
+@pytest.mark.parametrize(("tool", "policy", "words"), POLICIES)
+def test_a_policy_is_written_and_read_back(tool, policy, words):
+    line = launch(on_ranks(tool, **policy), tool, STUDIES["serving"])
+    assert not lacking(line) and all(word in line.text for word in words), line.text
+    values = read(tool, line.text, on_ranks(tool))
+    # Slots count the experts of the model too, which this line does not name.
+    known = [name for name in policy if (tool, name) != ("tensorrt-llm", "redundant_experts")]
+    assert {name: values[name] for name in known} == {name: policy[name] for name in known}
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [("sglang", ("--enable-two-batch-overlap", "--enable-eplb", "--ep-num-redundant-experts 32")),
+     ("vllm", ("--enable-dbo", "--enable-eplb", """'{"num_redundant_experts": 32}'""")),
+     ("tensorrt-llm", ("num_slots: 288",))],
+)  # fmt: skip
+def test_a_line_on_many_ranks_states_the_policy_that_is_predicted(tool, words):
+    wide, few = (launch(on_ranks(tool, ranks), tool, STUDIES["serving"]) for ranks in (72, 8))
+    assert not lacking(wide) and all(word in wide.text for word in words)
+    assert not any(word in few.text for word in words)
+
+
+@pytest.mark.parametrize(
+    ("tool", "policy", "lacks"),
+    [("tensorrt-llm", dict(step_overlap="on"), "step_overlap"),
+     ("vllm", dict(prompt_balance="together", prompt_timeout=30), "prompt_timeout"),
+     ("vllm", dict(expert_balance="off", redundant_experts=32), "redundant_experts"),
+     ("tensorrt-llm", dict(expert_balance="off", redundant_experts=32), "redundant_experts"),
+     ("sglang", dict(prompt_balance="together", prompt_timeout=30, prompt_batching=10), "prompt_batching")],
+)  # fmt: skip
+def test_a_policy_that_an_engine_lacks_is_said(tool, policy, lacks):
+    assert f"mapping.serving.{lacks}" in launch(on_ranks(tool, **policy), tool, STUDIES["serving"]).unsupported

@@ -297,7 +297,7 @@ RIGHT = {
     "chart": (CHART, "", "vllm", "", 16, None, {"tp": 1, "dp": 16, "ep": 16, "all_to_all": 0}),
     "service": (SERVICE, "", "vllm", "", None, None, {"dp": 8, "ep": 8, "most_sequences": 512, "all_to_all": 3}),
     "predictor": (PREDICTOR, "", "vllm", "", 2, None, {"tp": 2}),
-    "compose": (COMPOSE, "", "vllm", "0.11.0", 2, None, {"tp": 2, "weight_bytes": 0.53125, "graph_tokens": 0}),
+    "compose": (COMPOSE, "", "vllm", "0.11.0", 2, None, {"tp": 2, "weight_bytes": 0.53125, "graphs": 0}),
     "ray": (RAY, "", "vllm", "", None, "h100-sxm-80gb", {"tp": 8, "chunk": 4096, "mixed": 1}),
     "nodes": (NODES, "", "vllm", "", 16, None, {"dp": 16, "ep": 16, "all_to_all": 0}),
     "components": (COMPONENTS, "", "sglang", "", 4, None, {"tp": 4, "ep": 4, "most_sequences": 64}),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dse.lab.simulator.load import RequestList
-from dse.lab.simulator.run import run_together
+from dse.lab.simulator.run import HeldPrompts, run_together
 from dse.lab.simulator.scheduler import PlannedSteps
 
 PROMPT = [(0, 100)]
@@ -22,7 +22,7 @@ class Rank:
     def is_done(self):
         return not self.works
 
-    def plan(self):
+    def plan(self, admits=True):
         return self.works[0]
 
     def apply(self, work, count, seconds):
@@ -64,6 +64,32 @@ def test_steps_together_end_with_the_fewest():
     """Of 5 and 3 planned steps 3: 3 x 3 ms, and 4 + 5 + 6 ms of one that is 1 ms longer each step, a mean of 12 ms."""
     results = run_together([Rank(step(3e-3, steps=5)), Rank(step(4e-3, steps=3, slope=1e-3))], 1.0)
     assert results == [[(3, pytest.approx(12e-3))]] * 2
+
+
+class Waiting:
+    """A rank that decodes, with or without a request that waits."""
+
+    is_done = False
+
+    def __init__(self, has_prompts, decoding=1):
+        self.has_prompts, self.decoding = has_prompts, decoding
+
+
+def test_prompts_are_held_until_all_ranks_have_some_or_the_first_has_waited_long():
+    one, both = [Waiting(True), Waiting(False)], [Waiting(True), Waiting(True)]
+    hold = HeldPrompts(timeout=5, batching=2)
+    assert hold.steps(one) == 5
+    hold.wait(3, one)
+    assert hold.steps(one) == 2
+    assert hold.steps(both) == 2  # all have some now, and wait for more
+    hold.wait(2, both)
+    assert hold.steps(both) == 0  # taken; the next ones wait anew
+    assert hold.steps(one) == 5
+    hold.wait(5, one)
+    assert hold.steps(one) == 0 and hold.steps(one) == 5
+    assert hold.steps([Waiting(True), Waiting(False, decoding=0)]) == 0  # a rank has nothing else to do
+    assert hold.steps([Waiting(False), Waiting(False)]) == 0
+    assert HeldPrompts(timeout=0).steps(one) == 0
 
 
 def requests(sessions, prefixes):

@@ -655,12 +655,15 @@ def test_copies_of_experts():
 
     def wide(ranks, **settings):
         of = dict(tp=1, dp=ranks, n_devices=ranks, ep=ranks, precision="fp8", concurrency=64 * ranks, expert_skew=0)
+        of |= dict(redundant_experts=0, step_overlap=0)
         return found(*names, workload="deepseek-v3", system="gb200", software="sglang", **(of | settings))
 
     plain, refused, copied = wide(64), wide(72), wide(72, redundant_experts=32)
     assert refused[0] == Infeasible.experts_not_divisible and copied[0] == plain[0] == 0.0
     assert copied[1] == pytest.approx(plain[1], rel=1e-6) and copied[1] > refused[1]
     assert wide(64, redundant_experts=32)[0] == Infeasible.experts_not_divisible
+    assert wide(72, redundant_experts=-1) == copied  # chosen: as many as the ranks need
+    assert wide(72, redundant_experts=-1, expert_balance="off") == wide(72, redundant_experts=32, expert_balance="off")
     # As many tokens a rank choose among as many experts of its own.
     assert copied[2] == pytest.approx(plain[2], rel=0.02)
     uneven = [wide(64, imbalance=2.0, redundant_experts=copies) for copies in (0, 64, 128, 256)]
