@@ -20,7 +20,7 @@ from dse.designs import catalog
 #: of both that were tried, and the same ones for 9 of the 11 sources by the other ten alone.
 _ERA, _OTHER, _GENERAL = 0.25, 0.15, 0.1
 #: Of the client of a benchmark, not of its engine; and of a host's code, which other code bases tell nothing of.
-_CLIENT, _OF_HOST = ("request_time",), ("host_step_time", "sequence_time", "rank_time", "host_overlap")
+_CLIENT, OF_HOST = ("request_time",), ("host_step_time", "sequence_time", "rank_time", "host_overlap")
 
 
 class Kin(NamedTuple):
@@ -58,7 +58,7 @@ class Kin(NamedTuple):
             shares = (1.0 - _GENERAL) * weights / np.maximum(weights.sum(1, keepdims=True), 1e-12)
             return np.asarray(shares @ np.array(found))
 
-        centres = np.where(np.isin(names, _OF_HOST), mean(weights * self.related), mean(weights))
+        centres = np.where(np.isin(names, OF_HOST), mean(weights * self.related), mean(weights))
         return np.where(np.isin(names, _CLIENT), 0.0, centres)
 
 

@@ -31,6 +31,8 @@ class Lookup:
             lambda system, workload: catalog.default_software(system, workload=workload)
         )
         self.foreign: Callable[[str, str], object] = functools.cache(catalog.vendor_mismatch)
+        self.exists_for: Callable[[str, str], bool] = functools.cache(catalog.exists_for)
+        self.engine_of_vendor: Callable[[str, str], str] = functools.cache(catalog.engine_of_vendor)
         self.mapping_defaults: Callable[..., catalog.Values] = functools.cache(catalog.mapping_defaults)
         self.expert_kernels: Callable[[str], ExpertKernels] = functools.cache(
             lambda slug: build(ExpertKernels, catalog.expert_kernels(slug))
@@ -92,16 +94,18 @@ class Lookup:
             "calibrated.sources", ()
         )
 
-    def slug_of_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
+    def slug_of_source(self, kind: str, source: str, accelerator: str = "", note: str = "", chip: str = "") -> str:
         """Return the slug of the system with this accelerator (or the stack) whose ``sources`` match a source, or "".
 
-        ``sources`` are prefixes; ``SOURCE | WORDS`` matches rows of SOURCE with these words in note or device.
+        ``sources`` are prefixes; ``SOURCE | WORDS`` matches rows of SOURCE with these words in note or device. Stacks
+        that do not exist for a ``chip``, a system or accelerator, are passed over.
         """
         return next(
             (
                 slug
                 for prefix, k, slug, device in self.source_prefixes
                 if k == kind and device == accelerator and _matches_source(prefix, source, note)
+                if not chip or self.exists_for(slug, chip)
             ),
             "",
         )

@@ -23,7 +23,7 @@ from dse.model.serving.nano_batches import (
     resource_times,
     side_by_side,
 )
-from dse.model.serving.stage_pass import stage_pass
+from dse.model.serving.stage_pass import StagePass, stage_pass
 from dse.model.serving.work import Stage, StepWork, bytes_per_weight, step_bytes, step_work
 from dse.model.work.batch import Batch, split_batch
 from dse.model.work.blocks import attention_of, shares_of
@@ -100,7 +100,7 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         far,
         EngineStepTime(
             matrix=slowdown * matrices,
-            attention=slowdown * kernels_time([ledger.attention], rates),
+            attention=plus(slowdown * kernels_time([ledger.attention], rates), latent_chain_time(stage, ledger, part)),
             communication=ledger.layers * layer_message_time(stage.design, engine, work) + hand_over_time,
             host=overhead,
         ),
@@ -121,6 +121,20 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
     launched = times(value_or(stage.design.system.host_slowdown, 1.0), overhead)
     exposed = exposed_launches(engine, batch, launched, step.total)
     return step._replace(host=plus(step.host, exposed) + exposed_host_time(stage.design, engine, batch, step.total))
+
+
+def latent_chain_time(stage: Stage, ledger: StagePass, batch: Batch) -> Scalar:
+    """Return the time by which chains of keys outlast the reads of decode over latent attention in a step, s.
+
+    ``layers tokens t_key``: a kernel that splits a sequence over few cores visits its keys one after the other, however
+    few sequences there are (:attr:`~dse.types.AttentionKernels.latent_key`). With sparse attention they are the
+    attended ones.
+    """
+    kernels, attention = stage.rates.kernels.attention, attention_of(stage.design.workload)
+    if kernels is None or kernels.latent_key is None or not attention.compressed:
+        return 0.0
+    tokens = jnp.minimum(batch.sequences, 1.0) * attention.attended_tokens(batch.context)
+    return ledger.layers * tokens * kernels.latent_key
 
 
 def exposed_launches(engine: Engine, batch: Batch, overhead_time: Scalar, device_time: Scalar) -> Scalar:
