@@ -181,6 +181,6 @@ class Engine:
     most_sequences: Scalar = count("maximum sequences per step", default=2048.0)
     device_share: Scalar = share("share of engine overhead in which the device works", default=1.0)
     kernel_energy: Scalar = positive("kernel energy in the engine over isolated kernels", default=1.0)
-    runtime_memory: Scalar = number("memory per device besides weights and cache", "B", default=2.5e9)
+    runtime_memory: Scalar = number("memory per device with peers besides weights and cache", "B", default=2.5e9)
     runtime_tokens: Scalar = count("tokens per step whose activations that memory includes", default=8192.0)
     own_buffers: Scalar | None = yes_or_no("all prompts in one step with own buffers: 1 yes", default=None, absent=0.0)
