@@ -167,6 +167,9 @@ class Engine:
     graph_tokens: Scalar = number("most tokens of a step with prompts that has a graph", default=0.0)
     request_time: Scalar = number("time per request outside the engine", "s", default=0.1)
     small_message_time: Scalar = number("fixed time per collective", "s", default=11e-6)
+    crossing_time: Scalar = number(
+        "additional fixed time per sum over several nodes: posts of the host's network threads", "s", default=25e-6
+    )
     own_message_bytes: Scalar = number("largest message of custom all-reduce kernels, 0 none", "B", default=8e6)
     one_shot_bytes: Scalar | None = positive(
         "bytes over members up to which more than two sum by those kernels, each reading all of the others",
