@@ -1,8 +1,9 @@
 """What engines tell of each other: prior means of an engine's parameters by those of its code base and its time.
 
 Weights of engines with rows fall with the time between releases, ``exp(-|t - t'| / 3 months)``, and are a share of
-that for other code bases; the rest is that of the general priors. What one source measured of a code base shares the
-weight of one engine, however many releases it is cut into: its hosts and clients.
+that for other code bases, and for editions for another vendor's chips; the rest is that of the general priors. What one
+source measured of a code base shares the weight of one engine, however many releases it is cut into: its hosts and
+clients.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Kin(NamedTuple):
         lines = np.array([one.value("lineage", "") for one in entries])
         related = lines[:, None] == lines
         near = np.exp(-np.abs(years[:, None] - years) / _ERA) * np.where(related, 1.0, _OTHER)
+        chips = [frozenset(one.value("vendors", ())) - {"NVIDIA"} for one in entries]  # most engines are measured there
+        near *= np.array([[1.0 if one == other else _OTHER for other in chips] for one in chips])
         np.fill_diagonal(near, 0.0)
         return cls(near, related)
 

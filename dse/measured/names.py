@@ -69,15 +69,19 @@ class Lookup:
 
     @functools.cached_property
     def source_prefixes(self) -> list[tuple[str, str, str, str]]:
-        """(source prefix, kind, slug, system's accelerator) of systems and stacks, longest prefix first."""
-        prefix_entries = []
+        """(source prefix, kind, slug, system's accelerator) of systems and stacks.
+
+        Those of stacks for chips of one vendor come first, then the longest prefix.
+        """
+        prefix_entries, is_for_all = [], {}
         for kind in ("system", "software"):
             for slug in catalog.readable_names(kind):
                 entry = catalog.entry(kind, slug)
                 device = catalog.resolve("accelerator", entry.value("accelerator")) if kind == "system" else ""
                 prefixes = (*entry.measured_sources, *entry.nearest_sources)
                 prefix_entries += [(prefix, kind, slug, device) for prefix in prefixes]
-        return sorted(prefix_entries, key=lambda item: -len(item[0]))
+                is_for_all[kind, slug] = kind == "system" or not entry.value("vendors", ())
+        return sorted(prefix_entries, key=lambda item: (is_for_all[item[1:3]], -len(item[0])))
 
     def is_nearest(self, stack: str, source: str, note: str = "") -> bool:
         """Return True where a source is in a stack's ``nearest`` but not in its ``sources``."""
