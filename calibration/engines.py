@@ -277,13 +277,13 @@ def fitted_before() -> tuple[FittedBefore, ...]:
 
 def _z_of(parameter: Parameter, value: float) -> float:
     """The ``z`` of a value, within four prior spreads."""
-    ends = np.linspace(-4.0, 4.0, 801)
-    return float(np.interp(value, np.asarray(parameter.value(ends)), ends))
+    ends = np.linspace(-4.0, 4.0, 161)
+    return float(np.interp(value, np.asarray([float(parameter.value(z)) for z in ends]), ends))
 
 
-#: Standard deviations of the priors of what a host takes, and of the rest, where an engine is an edition for the chips
-#: of one vendor. Its rows are of few models, which cannot tell times of a step from those of its layers: its host's code
-#: is that of others, its kernels and launches are not.
+#: Standard deviations of the priors of what a host takes, and of the rest, of an engine that is an edition for one
+#: vendor's chips. Its rows are of few models, which cannot tell times of a step from those of its layers: its code on
+#: the host is that of others, its kernels and launches are not.
 _SAME_CODE, _OTHER_KERNELS = 0.3, 2.0
 _IS_HOST, _IS_STEP = (
     np.isin([p.path for p in PARAMETERS], names) for names in (OF_HOST, [n for n in OF_HOST if n != "sequence_time"])

@@ -136,7 +136,9 @@ def evaluated(*asked: str) -> dict:
     return json.loads(CliRunner().invoke(app, command).stdout)
 
 
-@pytest.mark.parametrize(("system", "devices", "engine"), [("gaudi-3", "8", "vllm-gaudi"), ("trainium-2", "16", "vllm")])
+@pytest.mark.parametrize(
+    ("system", "devices", "engine"), [("gaudi-3", "8", "vllm-gaudi"), ("trainium-2", "16", "vllm")]
+)
 def test_a_vendor_without_rows_has_a_neutral_stack_with_wide_intervals_and_a_note(system, devices, engine):
     assert catalog.default_software(system) == "neutral"
     assert catalog.default_software(system, serving=True) == engine

@@ -92,8 +92,8 @@ def _prompts_in_spread(
 
 #: Share of the runtime memory that longest steps of few tokens leave: context of the driver, kernels, graphs.
 LEAST_RUNTIME = 0.3
-#: Buffers of communicators, B, of a device that has peers: 16 to 32 channels of 4 MiB and more in both directions, of two
-#: communicators (NCCL's defaults in PyTorch and vLLM, from memory).
+#: Buffers of communicators, B, of a device that has peers: 16 to 32 channels of 4 MiB and more in both directions, of
+#: two communicators (NCCL's defaults in PyTorch and vLLM, from memory).
 PEER_BUFFERS = 0.5e9
 
 

@@ -78,7 +78,7 @@ def test_an_engine_that_is_measured_alone_is_not_the_one_behind_another_client(s
         ("InferenceX_app_2026-08", "sglang 0.5.9", "MI300X", "sglang-rocm"),
         ("InferenceX_app_2026-08", "sglang 0.5.12", "MI325X", "sglang-rocm-2026"),
         ("InferenceX_app_2026-08", "sglang 0.5.12", "MI355X", "sglang-rocm-cdna4"),
-        ("InferenceX_app_2026-08", "sglang 0.5.12", "H200-SXM-141GB", "sglang"),
+        ("InferenceX_app_2026-08", "sglang 0.5.12", "H200-SXM-141GB", "sglang-2026-05"),
         ("InferenceX_app_2026-08", "atom 7.2.3", "MI355X", "atom"),
         ("mine", "vllm 0.15", "MI300X", "vllm-rocm"),
         ("mine", "vllm", "TPUv6e", "vllm-tpu"),
