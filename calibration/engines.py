@@ -214,7 +214,7 @@ def calibrate(tables: Sequence[str | Path], k: int = 0, progress: Callable[[str]
     engines = read(tables)
     minima = [rows.problem.solve() for rows in engines]
     alone = [minimum.z for minimum in minima]
-    centres = centres_of(engines, alone, [np.ones(len(rows.compared), bool) for rows in engines])
+    centres = centres_of(engines, alone, [np.ones(len(rows.compared), bool) for rows in engines], fitted_before())
     problems = [rows.problem for rows in engines]
     foreign = left_out_errors(engines, problems, alone, [list(rows.sources) for rows in engines])
     near = [linear(problem, minimum) for problem, minimum in zip(problems, minima, strict=True)]
@@ -239,13 +239,23 @@ def calibrate(tables: Sequence[str | Path], k: int = 0, progress: Callable[[str]
     return found
 
 
-def centres_of(engines: Sequence[EngineRows], found: Sequence[np.ndarray], kept: Sequence[np.ndarray]) -> np.ndarray:
+def centres_of(
+    engines: Sequence[EngineRows],
+    found: Sequence[np.ndarray],
+    kept: Sequence[np.ndarray],
+    others: Sequence[FittedBefore] = (),
+) -> np.ndarray:
     """Prior mean of each engine's ``z`` by those of engines with kept rows (:class:`calibration.kin.Kin`).
 
-    Engines without rows in the tables are as fitted before: so a fit of few of them still knows their kin.
+    Args:
+        engines: rows of each engine.
+        found: ``z`` of each.
+        kept: of each, which of its rows are kept.
+        others: engines that were fitted before: so a fit of a few still knows their kin. None where rows are left out,
+            which these may have seen.
     """
     stacks = [rows.stack for rows in engines]
-    others = [one for one in fitted_before() if one.stack not in stacks]
+    others = [one for one in others if one.stack not in stacks]
     kin = Kin.of([*stacks, *(one.stack for one in others)])
     sources = [main_source(rows.sources[left]) for rows, left in zip(engines, kept, strict=True)]
     of_all = [*found, *(one.z for one in others)], [*sources, *(one.source for one in others)]
