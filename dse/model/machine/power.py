@@ -166,7 +166,7 @@ def _kernels_at_clock(kernels: Kernels, stretch: Scalar, byte_stretch: Scalar) -
     """
 
     def slowed(part: Any, seconds: tuple[str, ...], shares: tuple[str, ...]) -> Any:
-        slower = {name: value * stretch for name in seconds if (value := getattr(part, name)) is not None}
+        slower = {name: getattr(part, name) * stretch for name in seconds}
         less = {name: (share := getattr(part, name)) / (share + (1.0 - share) * byte_stretch) for name in shares}
         return dataclasses.replace(part, **slower, **less)
 

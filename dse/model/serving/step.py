@@ -131,7 +131,7 @@ def latent_chain_time(stage: Stage, ledger: StagePass, batch: Batch) -> Scalar:
     attended ones.
     """
     kernels, attention = stage.rates.kernels.attention, attention_of(stage.design.workload)
-    if kernels is None or kernels.latent_key is None or not attention.compressed:
+    if kernels is None or not attention.compressed:
         return 0.0
     tokens = jnp.minimum(batch.sequences, 1.0) * attention.attended_tokens(batch.context)
     return ledger.layers * tokens * kernels.latent_key
