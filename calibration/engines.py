@@ -23,12 +23,12 @@ import numpy as np
 
 from calibration.engine_residuals import OF_TOKENS, EngineErrors, of_engine
 from calibration.kernel_parameters import DOCUMENT
-from calibration.kin import Kin, main_source
+from calibration.kin import OF_HOST, Kin, main_source
 from dse.designs import catalog, replace
 from dse.doors import SERVING
 from dse.errors import InputError
 from dse.lab.fits import writing
-from dse.lab.fits.fit import Fit, FitProblem, Minimum, differences, folds, parameters_of
+from dse.lab.fits.fit import Fit, FitProblem, Minimum, Parameter, differences, folds, parameters_of
 from dse.lab.fits.ranges import Covered
 from dse.lab.fits.writing import Revision
 from dse.measured import Skip, comparison, read_cases, rules
@@ -37,7 +37,7 @@ from dse.measured.prediction import evaluate_batch, group_by_structure
 from dse.measured.serving import KIND as SERVED, METRICS
 from dse.measured.serving_rows import client_slowdown
 from dse.measured.table import Row
-from dse.types import Design, Engine, Workload
+from dse.types import Design, Engine, Software, Workload
 from dse.types.fields import field_metadata
 
 #: What is fitted of an engine.
@@ -115,7 +115,7 @@ class EngineRows:
     def problem(self) -> FitProblem:
         """The fit to the figures: one program evaluates all finite differences."""
         noise = np.array([NOISE.get(c.metric, _NOISE) for c in self.compared])
-        rows, prior = differences(self.residuals, _STEP), np.ones(len(PARAMETERS))
+        rows, prior = differences(self.residuals, _STEP), priors_of(self.stack)
         return FitProblem(*rows, self.weights, noise, _DELTA * noise, prior, tolerance=1e-3, steps=15)
 
     @property
@@ -214,7 +214,7 @@ def calibrate(tables: Sequence[str | Path], k: int = 0, progress: Callable[[str]
     engines = read(tables)
     minima = [rows.problem.solve() for rows in engines]
     alone = [minimum.z for minimum in minima]
-    centres = centres_of(engines, alone, [np.ones(len(rows.compared), bool) for rows in engines])
+    centres = centres_of(engines, alone, [np.ones(len(rows.compared), bool) for rows in engines], fitted_before())
     problems = [rows.problem for rows in engines]
     foreign = left_out_errors(engines, problems, alone, [list(rows.sources) for rows in engines])
     near = [linear(problem, minimum) for problem, minimum in zip(problems, minima, strict=True)]
@@ -239,11 +239,80 @@ def calibrate(tables: Sequence[str | Path], k: int = 0, progress: Callable[[str]
     return found
 
 
-def centres_of(engines: Sequence[EngineRows], found: Sequence[np.ndarray], kept: Sequence[np.ndarray]) -> np.ndarray:
-    """Prior mean of each engine's ``z`` by those of engines with kept rows (:class:`calibration.kin.Kin`)."""
-    kin = Kin.of([rows.stack for rows in engines])
+def centres_of(
+    engines: Sequence[EngineRows],
+    found: Sequence[np.ndarray],
+    kept: Sequence[np.ndarray],
+    others: Sequence[FittedBefore] = (),
+) -> np.ndarray:
+    """Prior mean of each engine's ``z`` by those of engines with kept rows (:class:`calibration.kin.Kin`).
+
+    Args:
+        engines: rows of each engine.
+        found: ``z`` of each.
+        kept: of each, which of its rows are kept.
+        others: engines that were fitted before: so a fit of a few still knows their kin. None where rows are left out,
+            which these may have seen.
+    """
+    stacks = [rows.stack for rows in engines]
+    others = [one for one in others if one.stack not in stacks]
+    kin = Kin.of([*stacks, *(one.stack for one in others)])
     sources = [main_source(rows.sources[left]) for rows, left in zip(engines, kept, strict=True)]
-    return kin.centres(found, sources, [p.path for p in PARAMETERS])
+    of_all = [*found, *(one.z for one in others)], [*sources, *(one.source for one in others)]
+    centres = kin.centres(*of_all, [p.path for p in PARAMETERS])[: len(stacks)]
+    editions = np.array([is_edition(stack) for stack in stacks], bool)
+    return np.where(editions[:, None] & _IS_STEP, 0.0, centres)
+
+
+class FittedBefore(NamedTuple):
+    """What the catalogue says of an engine that was fitted."""
+
+    stack: str
+    z: np.ndarray
+    source: str
+
+
+@functools.cache
+def fitted_before() -> tuple[FittedBefore, ...]:
+    """The fitted engines of the catalogue: those whose files state a source of their rows."""
+    entries = [catalog.entry("software", slug) for slug in catalog.readable_names("software")]
+    fitted = [one for one in entries if one.states("engine") and one.value("calibrated.sources", ())]
+    return tuple(
+        FittedBefore(one.slug, np.array([_z_of(p, float(getattr(engine, p.path))) for p in PARAMETERS]), sources[0])
+        for one in fitted
+        if (engine := catalog.record(Software, one.slug).engine) is not None
+        if (sources := list(one.value("calibrated.sources", ())))
+    )
+
+
+def _z_of(parameter: Parameter, value: float) -> float:
+    """The ``z`` of a value, within four prior spreads."""
+    ends = np.linspace(-4.0, 4.0, 161)
+    return float(np.interp(value, np.asarray([float(parameter.value(z)) for z in ends]), ends))
+
+
+#: Standard deviations of the priors of what a host takes, and of the rest, of an engine that is an edition for one
+#: vendor's chips. Its rows are of few models, which cannot tell times of a step from those of its layers: its code on
+#: the host is that of others, its kernels and launches are not.
+_SAME_CODE, _OTHER_KERNELS = 0.3, 2.0
+_IS_HOST, _IS_STEP = (
+    np.isin([p.path for p in PARAMETERS], names) for names in (OF_HOST, [n for n in OF_HOST if n != "sequence_time"])
+)
+
+
+def is_edition(stack: str) -> bool:
+    """Whether an engine states vendors while others of its code base are for all."""
+    own = catalog.entry("software", stack)
+    kin = (catalog.entry("software", one.stack) for one in fitted_before() if one.stack != stack)
+    lineage = own.value("lineage", "")
+    return bool(own.value("vendors", ())) and any(
+        one.value("lineage", "") == lineage and not one.value("vendors", ()) for one in kin
+    )
+
+
+def priors_of(stack: str) -> np.ndarray:
+    """Prior standard deviation of each ``z`` of an engine."""
+    return np.where(_IS_HOST, _SAME_CODE, _OTHER_KERNELS) if is_edition(stack) else np.ones(len(PARAMETERS))
 
 
 def without(

@@ -1,8 +1,9 @@
 """What engines tell of each other: prior means of an engine's parameters by those of its code base and its time.
 
 Weights of engines with rows fall with the time between releases, ``exp(-|t - t'| / 3 months)``, and are a share of
-that for other code bases; the rest is that of the general priors. What one source measured of a code base shares the
-weight of one engine, however many releases it is cut into: its hosts and clients.
+that for other code bases, and for editions for another vendor's chips; the rest is that of the general priors. What one
+source measured of a code base shares the weight of one engine, however many releases it is cut into: its hosts and
+clients.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dse.designs import catalog
 #: of both that were tried, and the same ones for 9 of the 11 sources by the other ten alone.
 _ERA, _OTHER, _GENERAL = 0.25, 0.15, 0.1
 #: Of the client of a benchmark, not of its engine; and of a host's code, which other code bases tell nothing of.
-_CLIENT, _OF_HOST = ("request_time",), ("host_step_time", "sequence_time", "rank_time", "host_overlap")
+_CLIENT, OF_HOST = ("request_time",), ("host_step_time", "sequence_time", "rank_time", "host_overlap")
 
 
 class Kin(NamedTuple):
@@ -38,6 +39,8 @@ class Kin(NamedTuple):
         lines = np.array([one.value("lineage", "") for one in entries])
         related = lines[:, None] == lines
         near = np.exp(-np.abs(years[:, None] - years) / _ERA) * np.where(related, 1.0, _OTHER)
+        chips = [frozenset(one.value("vendors", ())) - {"NVIDIA"} for one in entries]  # most engines are measured there
+        near *= np.array([[1.0 if one == other else _OTHER for other in chips] for one in chips])
         np.fill_diagonal(near, 0.0)
         return cls(near, related)
 
@@ -58,7 +61,7 @@ class Kin(NamedTuple):
             shares = (1.0 - _GENERAL) * weights / np.maximum(weights.sum(1, keepdims=True), 1e-12)
             return np.asarray(shares @ np.array(found))
 
-        centres = np.where(np.isin(names, _OF_HOST), mean(weights * self.related), mean(weights))
+        centres = np.where(np.isin(names, OF_HOST), mean(weights * self.related), mean(weights))
         return np.where(np.isin(names, _CLIENT), 0.0, centres)
 
 

@@ -31,6 +31,8 @@ class Lookup:
             lambda system, workload: catalog.default_software(system, workload=workload)
         )
         self.foreign: Callable[[str, str], object] = functools.cache(catalog.vendor_mismatch)
+        self.exists_for: Callable[[str, str], bool] = functools.cache(catalog.exists_for)
+        self.engine_of_vendor: Callable[[str, str], str] = functools.cache(catalog.engine_of_vendor)
         self.mapping_defaults: Callable[..., catalog.Values] = functools.cache(catalog.mapping_defaults)
         self.expert_kernels: Callable[[str], ExpertKernels] = functools.cache(
             lambda slug: build(ExpertKernels, catalog.expert_kernels(slug))
@@ -67,15 +69,19 @@ class Lookup:
 
     @functools.cached_property
     def source_prefixes(self) -> list[tuple[str, str, str, str]]:
-        """(source prefix, kind, slug, system's accelerator) of systems and stacks, longest prefix first."""
-        prefix_entries = []
+        """(source prefix, kind, slug, system's accelerator) of systems and stacks.
+
+        Those of stacks for chips of one vendor come first, then the longest prefix.
+        """
+        prefix_entries, is_for_all = [], {}
         for kind in ("system", "software"):
             for slug in catalog.readable_names(kind):
                 entry = catalog.entry(kind, slug)
                 device = catalog.resolve("accelerator", entry.value("accelerator")) if kind == "system" else ""
                 prefixes = (*entry.measured_sources, *entry.nearest_sources)
                 prefix_entries += [(prefix, kind, slug, device) for prefix in prefixes]
-        return sorted(prefix_entries, key=lambda item: -len(item[0]))
+                is_for_all[kind, slug] = kind == "system" or not entry.value("vendors", ())
+        return sorted(prefix_entries, key=lambda item: (is_for_all[item[1:3]], -len(item[0])))
 
     def is_nearest(self, stack: str, source: str, note: str = "") -> bool:
         """Return True where a source is in a stack's ``nearest`` but not in its ``sources``."""
@@ -92,16 +98,18 @@ class Lookup:
             "calibrated.sources", ()
         )
 
-    def slug_of_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
+    def slug_of_source(self, kind: str, source: str, accelerator: str = "", note: str = "", chip: str = "") -> str:
         """Return the slug of the system with this accelerator (or the stack) whose ``sources`` match a source, or "".
 
-        ``sources`` are prefixes; ``SOURCE | WORDS`` matches rows of SOURCE with these words in note or device.
+        ``sources`` are prefixes; ``SOURCE | WORDS`` matches rows of SOURCE with these words in note or device. Stacks
+        that do not exist for a ``chip``, a system or accelerator, are passed over.
         """
         return next(
             (
                 slug
                 for prefix, k, slug, device in self.source_prefixes
                 if k == kind and device == accelerator and _matches_source(prefix, source, note)
+                if not chip or self.exists_for(slug, chip)
             ),
             "",
         )

@@ -177,16 +177,22 @@ def _system(cells: Cells, lookup: Lookup) -> Any:
 
 
 def _stack(cells: Cells, lookup: Lookup) -> str:
-    """Return the slug of the engine: as named, else by source, else by the framework's name or its first word."""
+    """Return the slug of the engine: as named, else by source, else by the framework's name or its first word.
+
+    Where an engine that states no vendor was not named, that of its tool for the chip's vendor is taken.
+    """
     software_name, framework = cells.text("software"), cells.text("framework")
     if software_name:
         return lookup.resolve("software", software_name) or software_name
-    stack = lookup.slug_of_source("software", cells.row.source, note=framework)
+    chip = cells.text("system") or lookup.resolve("accelerator", cells.text(*DEVICE_COLUMNS))
+    chip = chip if lookup.resolve("system", chip) or lookup.resolve("accelerator", chip) else ""
+    stack = lookup.slug_of_source("software", cells.row.source, note=framework, chip=chip)
     names = [framework, framework.split(" ")[0]] if framework else []
     stack = stack or next((slug for name in names if (slug := lookup.resolve("software", name))), "")
     if not stack and framework:
         raise Skip("framework not in the catalogue", lookup.suggestion("software", framework))
-    return stack or cells.complete("software", "vllm")
+    stack = stack or cells.complete("software", "vllm")
+    return lookup.engine_of_vendor(stack, chip) if chip else stack
 
 
 def _degrees(cells: Cells) -> tuple[float, float, float, float]:

@@ -66,6 +66,9 @@ class AttentionKernels:
     decode_floor: Scalar = number("shortest time, launches included", "s")
     grouped_floor: Scalar = number("what rearranging grouped queries adds to it", "s")
     blend: Scalar = number("how far compute and memory of attention fail to overlap at the ridge")
+    latent_key: Scalar = number(
+        "what one more cached token of a sequence adds to decode over latent attention", "s", default=0.0
+    )
 
 
 @record

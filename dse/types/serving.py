@@ -205,6 +205,9 @@ class Engine:
     graph_tokens: Scalar = number("most tokens of a step with prompts that has a graph", default=0.0)
     request_time: Scalar = number("time per request outside the engine", "s", default=0.1)
     small_message_time: Scalar = number("fixed time per collective", "s", default=11e-6)
+    crossing_time: Scalar = number(
+        "additional fixed time per sum over several nodes: posts of the host's network threads", "s", default=25e-6
+    )
     own_message_bytes: Scalar = number("largest message of custom all-reduce kernels, 0 none", "B", default=8e6)
     one_shot_bytes: Scalar | None = positive(
         "bytes over members up to which more than two sum by those kernels, each reading all of the others",
@@ -219,6 +222,6 @@ class Engine:
     most_sequences: Scalar = count("maximum sequences per step", default=2048.0)
     device_share: Scalar = share("share of engine overhead in which the device works", default=1.0)
     kernel_energy: Scalar = positive("kernel energy in the engine over isolated kernels", default=1.0)
-    runtime_memory: Scalar = number("memory per device besides weights and cache", "B", default=2.5e9)
+    runtime_memory: Scalar = number("memory per device with peers besides weights and cache", "B", default=2.5e9)
     runtime_tokens: Scalar = count("tokens per step whose activations that memory includes", default=8192.0)
     own_buffers: Scalar | None = yes_or_no("all prompts in one step with own buffers: 1 yes", default=None, absent=0.0)

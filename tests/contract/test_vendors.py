@@ -136,15 +136,19 @@ def evaluated(*asked: str) -> dict:
     return json.loads(CliRunner().invoke(app, command).stdout)
 
 
-@pytest.mark.parametrize(("system", "devices"), [("gaudi-3", "8"), ("trainium-2", "16")])
-def test_a_vendor_without_rows_has_a_neutral_stack_with_wide_intervals_and_a_note(system, devices):
+@pytest.mark.parametrize(
+    ("system", "devices", "engine"), [("gaudi-3", "8", "vllm-gaudi"), ("trainium-2", "16", "vllm")]
+)
+def test_a_vendor_without_rows_has_a_neutral_stack_with_wide_intervals_and_a_note(system, devices, engine):
     assert catalog.default_software(system) == "neutral"
+    assert catalog.default_software(system, serving=True) == engine
     trained = evaluated("-s", system, "-n", devices, "--set", "tp=4", "--set", "recompute=full")
     low, high = trained["intervals"]["step_time"]
     assert high / low > 2.0 and any("no measured rows of" in text for text in trained["cautions"])
     served = evaluated("-s", system, "-n", "4", "--set", "tp=4", "--serving")
     low, high = served["intervals"]["time_per_output_token"]
-    assert high / low > 2.5 and any("vllm has no measured rows of" in text for text in served["cautions"])
+    if engine == "vllm":  # an edition for the vendor has rows, of few models
+        assert high / low > 2.5 and any("vllm has no measured rows of" in text for text in served["cautions"])
     own = evaluated("-s", "h100", "-n", "4", "--set", "tp=4", "--serving")
     assert not any("no measured rows of" in text for text in own["cautions"])
 

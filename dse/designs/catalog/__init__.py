@@ -36,7 +36,12 @@ from dse.designs.catalog.sources import (
     reachable_entries as reachable_entries,
     unverified as unverified,
 )
-from dse.designs.catalog.stack_selection import default_software, is_mixture as is_mixture
+from dse.designs.catalog.stack_selection import (
+    default_software,
+    engine_of_vendor as engine_of_vendor,
+    exists_for as exists_for,
+    is_mixture as is_mixture,
+)
 from dse.designs.catalog.stacks import (
     SERVED_FORMAT,
     expert_kernels as expert_kernels,

@@ -112,6 +112,34 @@ def default_software(
     return _select(_chip_traits(device, folder), mixture, serving, tool or system_tool, date, stacks).slug
 
 
+def engine_of_vendor(stack: str, system_name: str, folder: Folder = None) -> str:
+    """Return the engine of a stack's tool that exists for a system's chip and its vendor alone, else the stack.
+
+    What an engine costs on chips of one vendor says little of those of another one, whose kernels and launches differ.
+
+    Args:
+        stack: slug of an engine; one that states vendors stays.
+        system_name: slug, name or alias of a system or accelerator.
+        folder: a catalogue to search first.
+
+    >>> engine_of_vendor("vllm", "mi300x"), engine_of_vendor("vllm", "h100"), engine_of_vendor("tensorrt-llm", "mi300x")
+    ('vllm-rocm', 'vllm', 'tensorrt-llm')
+    """
+    stacks = _stacks(folder)
+    own = next((one for one in stacks if one.slug == stack), None)
+    if own is None or own.vendors or not own.serves:
+        return stack
+    chip = _chip_traits(device_of(entry("system", system_name, folder=folder), folder), folder)
+    made = tuple(s for s in stacks if s.serves and s.vendors and {*s.tools} & {*own.tools} and _exists_for(s, chip))
+    return _select(chip, False, True, own.tools[0], own.released, made).slug if made else stack
+
+
+def exists_for(stack: str, system_name: str, folder: Folder = None) -> bool:
+    """Return True where a stack exists for a system's chip: by the ``vendors`` and ``chips`` that it states."""
+    chip = _chip_traits(device_of(entry("system", system_name, folder=folder), folder), folder)
+    return all(_exists_for(one, chip) for one in _stacks(folder) if one.slug == stack)
+
+
 def _first_value(fields: dict[str, Entry], key: str) -> Any:
     """Return the first value that is not 0 or "" of a key, of a system, else of its accelerator's node; else None.
 

@@ -40,6 +40,7 @@ _CYCLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "decode_split",
             "decode_floor",
             "grouped_floor",
+            "latent_key",
         ),
         ("context_memory", "decode_memory"),
     ),

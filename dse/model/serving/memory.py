@@ -64,7 +64,7 @@ def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engi
     sequence_total = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer_tokens)
     sequence_cache = plus(sequence_total, times(-1.0, prefix))
     prompts = _prompts_in_spread(stage, requests, serving, reserved_share, sequence_cache, prefix)
-    runtime = engine.runtime_memory + extra_activation_bytes(stage, serving, engine)
+    runtime = runtime_bytes(stage, serving, engine)
     free_bytes = serving.memory_share * design.system.accelerator.memory.capacity - weights - plus(runtime, prefix)
     buffers = times(value_or(engine.own_buffers, 0.0), operator_buffer_bytes(stage, requests))
     near = KvCapacity(weights, sequence_cache, runtime, 0.0, prompts, buffers, prefix)
@@ -91,11 +91,35 @@ def _prompts_in_spread(
     return (1.0 - reserved_share) / math.sqrt(12.0) * answer_bytes / (prompt_bytes + reserved_share * answer_bytes)
 
 
-def extra_activation_bytes(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
-    """Return the activation bytes on a device of the longest step (a chunk) beyond those in the runtime memory.
+#: Share of the runtime memory that longest steps of few tokens leave: context of the driver, kernels, graphs.
+LEAST_RUNTIME = 0.3
+#: Buffers of communicators, B, of a device that has peers: 16 to 32 channels of 4 MiB and more in both directions, of
+#: two communicators (NCCL's defaults in PyTorch and vLLM, from memory).
+PEER_BUFFERS = 0.5e9
 
-    Reserved from the start. Three vectors of the hidden size per token, which tp does not split, and the widest
-    product: feed-forward, queries with keys and values, or the rows of a rank's experts with their activation inputs.
+
+def runtime_bytes(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
+    """Return the memory of a device besides weights and cache, B, reserved from the start.
+
+    ``max(R + A (chunk - t) - alone P, 0.3 R)``: the engine's runtime memory ``R`` with activations of ``t`` tokens and
+    buffers ``P`` for messages to peers.
+
+    Args:
+        stage: a stage of the engine.
+        serving: how the engine serves.
+        engine: parameters of the engine.
+    """
+    peers = stage.layout.groups.tp.size * stage.design.mapping.pp * stage.exchange.group.size
+    more = activation_bytes_per_token(stage) * (serving.chunk - engine.runtime_tokens)
+    needed = engine.runtime_memory + more - jnp.where(peers > 1.0, 0.0, PEER_BUFFERS)
+    return jnp.maximum(needed, LEAST_RUNTIME * engine.runtime_memory)
+
+
+def activation_bytes_per_token(stage: Stage) -> Scalar:
+    """Return the activation bytes on a device per token of the longest step (a chunk).
+
+    Three vectors of the hidden size per token, which tp does not split, and the widest product: feed-forward, queries
+    with keys and values, or the rows of a rank's experts with their activation inputs.
     """
     w, m, layout = stage.design.workload, stage.design.mapping, stage.layout
     widest_columns = jnp.maximum((1.0 + w.gated) * w.ffn_hidden, (w.n_heads + 2.0 * w.n_kv_heads) * w.head_dim) / m.tp
@@ -106,8 +130,7 @@ def extra_activation_bytes(stage: Stage, serving: Serving, engine: Engine) -> Sc
         )
     # Gathered tokens and their sums, where ranks share feed-forwards.
     gathered = times(layout.sharers.dense - 1.0, 2.0 * w.hidden)
-    token_bytes = layout.element.activation * plus(3.0 * w.hidden + widest_columns, gathered)
-    return token_bytes * jnp.maximum(serving.chunk - engine.runtime_tokens, 0.0)
+    return layout.element.activation * plus(3.0 * w.hidden + widest_columns, gathered)
 
 
 def operator_buffer_bytes(stage: Stage, requests: Requests) -> Scalar:

@@ -68,3 +68,11 @@ def test_strangers_are_chips_releases_engines_and_models():
     assert (
         engines.RINGS["release"]("vllm-2026", row) == "vllm-2026" and engines.RINGS["model"]("", row) == "Llama-3.1-8B"
     )
+
+
+def test_an_edition_for_one_vendor_keeps_the_host_of_its_code_base():
+    """Rows of one model cannot tell times of a step from those of its layers."""
+    host = [parameter.path in engines.OF_HOST for parameter in engines.PARAMETERS]
+    for stack, of_host, of_kernels in (("vllm-rocm", 0.3, 2.0), ("vllm", 1.0, 1.0), ("tensorrt-llm", 1.0, 1.0)):
+        found = engines.priors_of(stack)
+        assert {*found[host]} == {of_host} and {*found[~np.array(host)]} == {of_kernels}, stack

@@ -91,6 +91,24 @@ def test_an_engine_that_is_measured_alone_is_not_the_one_behind_another_client(s
 
 
 @pytest.mark.parametrize(
+    ("source", "framework", "gpu", "stack"),
+    [
+        ("InferenceX_app_2026-08", "sglang 0.5.9", "MI300X", "sglang-rocm"),
+        ("InferenceX_app_2026-08", "sglang 0.5.12", "MI325X", "sglang-rocm-2026"),
+        ("InferenceX_app_2026-08", "sglang 0.5.12", "MI355X", "sglang-rocm-cdna4"),
+        ("InferenceX_app_2026-08", "sglang 0.5.12", "H200-SXM-141GB", "sglang-2026-05"),
+        ("InferenceX_app_2026-08", "atom 7.2.3", "MI355X", "atom"),
+        ("mine", "vllm 0.15", "MI300X", "vllm-rocm"),
+        ("mine", "vllm", "TPUv6e", "vllm-tpu"),
+        ("mine", "vllm", "Gaudi 3", "vllm-gaudi"),
+    ],
+)
+def test_an_engine_is_the_edition_of_its_tool_for_the_vendor_of_the_chip(source, framework, gpu, stack):
+    cells = dict(source=source, framework=framework, gpu=gpu, n_gpus="8", tp="8", precision="bf16")
+    assert completed(**INFERENCEX | cells).stack == stack
+
+
+@pytest.mark.parametrize(
     ("cells", "degrees"),
     [
         (dict(), (8, 1, 8, 1)),  # experts over tp
