@@ -41,7 +41,7 @@ from dse.types.paths import build
 _GRAPH_STEP = 128.0
 
 #: Assumed maximum share of memory for weights, of mappings that no row lists.
-_MLPERF_WEIGHTS = 0.62
+_WEIGHTS_SHARE = 0.62
 
 #: Drafts of rows with multi-token prediction, and their acceptance: 2.3 tokens per step.
 _DRAFTS, _ACCEPTANCE = 3.0, 0.63
@@ -75,8 +75,10 @@ def complete_row(row: Row, lookup: Lookup, has_equal_row: bool | None = None) ->
     software = lookup.software(stack)
     engine, is_mixture = software.engine, workload.experts is not None
     n_devices, tp, pp, dp = _degrees(cells)
-    if has_no_mapping := bool(cells.convention("mapping")):
-        tp, dp = _mlperf_degrees(cells, is_mixture, float(system.accelerator.memory.capacity), n_devices)
+    ep, etp = cells.count("ep") or 1.0, cells.count("etp")
+    if cells.convention("mapping") and not cells.text("tp"):
+        etp = 1.0
+        tp, dp, ep = _fewest_devices(cells, is_mixture, float(system.accelerator.memory.capacity), n_devices)
     system = dataclasses.replace(system, n_devices=n_devices)
     if cells.convention("energy"):
         system = dataclasses.replace(system, host_power=0.0, pue=1.0)
@@ -105,13 +107,14 @@ def complete_row(row: Row, lookup: Lookup, has_equal_row: bool | None = None) ->
     is_engine_limit = cells.text("batch_kind") == "max_num_seqs"  # above the concurrency
     engine = dataclasses.replace(
         engine,
-        most_sequences=max(engine.most_sequences, requests.concurrency if is_engine_limit else 0.0),
+        most_sequences=cells.number("most_sequences")
+        or max(engine.most_sequences, requests.concurrency if is_engine_limit else 0.0),
         request_time=float(engine.request_time) * client_slowdown(row),
         graph_tokens=cells.number("graph_tokens") or float(engine.graph_tokens),
     )
     software, experts, slices = dataclasses.replace(software, engine=engine), None, None
     if is_mixture:
-        experts = _experts(cells, tp, dp, has_no_mapping)
+        experts = _experts(cells, tp, dp, ep, etp)
         slices = _slices(stack, tp * dp) if dp > 1.0 and experts.ep * experts.etp > tp else None
         software = dataclasses.replace(software, experts=lookup.expert_kernels(stack))
     mapping = Mapping(
@@ -145,7 +148,7 @@ def _apply_bench_limits(cells: Cells, design: Design, has_uncut_prompts: bool) -
 
 
 def _settings(cells: Cells, runtime_share: float) -> dict[str, float]:
-    """Return field → what a row states of share of memory, bytes of the cache's numbers and chunk, where it does.
+    """Return field → what a row states of share of memory, bytes of the cache's numbers and limits, where it does.
 
     The share of memory is of all, or of weights and cache without the ``runtime_share``.
 
@@ -157,7 +160,8 @@ def _settings(cells: Cells, runtime_share: float) -> dict[str, float]:
         settings["memory_share"] = min(static_share + runtime_share, 1.0)
     if (settings["memory_share"] or 0.0) > 1.0 or (static_share or 0.0) > 1.0:
         raise Skip("not a usable number", f"memory_share = {settings['memory_share']:g}")
-    return {name: value for name, value in settings.items() if value}
+    settings |= {name: cells.flag(name) for name in ("whole_prompts", "reserved_answer")}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def client_slowdown(row: Row) -> float:
@@ -212,30 +216,26 @@ def _degrees(cells: Cells) -> tuple[float, float, float, float]:
     return n_devices, tp, pp, dp
 
 
-def _mlperf_degrees(cells: Cells, is_mixture: bool, capacity_bytes: float, n_devices: float) -> tuple[float, float]:
-    """Return (tp, dp) of MLPerf rows, which list none.
+def _fewest_devices(cells: Cells, is_mixture: bool, capacity_bytes: float, n_devices: float) -> tuple[float, ...]:
+    """Return (tp, dp, ep) of rows that list no mapping: as few devices as hold the weights.
 
-    As few devices as hold the weights, or data-parallel attention of mixtures.
+    A mixture that one device does not hold has attention of its own on each device, and experts over all.
     """
-    if is_mixture:
-        return cells.complete("tp", 1.0), n_devices
     weight_bytes = (
         1e9 * (cells.number("params_B") or 0.0) * (0.5625 if "fp4" in cells.text("precision").lower() else 1.0)
     )
-    tp = next(
-        (n for n in (1.0, 2.0, 4.0, 8.0, 16.0) if weight_bytes <= _MLPERF_WEIGHTS * n * capacity_bytes), n_devices
-    )
-    return cells.complete("tp", tp), n_devices / tp
+    tp = next((n for n in (1.0, 2.0, 4.0, 8.0, 16.0) if weight_bytes <= _WEIGHTS_SHARE * n * capacity_bytes), n_devices)
+    if is_mixture and tp > 1.0:
+        return cells.complete("tp", 1.0), n_devices, n_devices
+    return cells.complete("tp", tp), n_devices / tp, tp
 
 
-def _experts(cells: Cells, tp: float, dp: float, has_no_mapping: bool) -> ExpertMapping:
-    """Return the mapping of experts over the stated ranks, of rows without a mapping over all.
+def _experts(cells: Cells, tp: float, dp: float, ep: float, etp: float | None) -> ExpertMapping:
+    """Return the mapping of experts over ``ep`` ranks at most; without ``etp`` the remaining ranks split each expert.
 
-    The remaining ranks split each expert. Engines gather the tokens of ranks with attention of their own unless told
-    otherwise.
+    Engines gather the tokens of ranks with attention of their own unless told otherwise.
     """
-    ep = tp * dp if has_no_mapping else min(cells.count("ep") or 1.0, tp * dp)
-    etp = None if has_no_mapping else cells.count("etp")
+    ep = min(ep, tp * dp)
     return ExpertMapping(
         ep=ep,
         etp=etp or tp * dp / ep,
