@@ -306,10 +306,10 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
             "room for. Asked: a factor of 2.",
             _starved(starved(listed)),
             "## MLPerf, apart",
-            "MLPerf Inference 5.1, Offline. No row lists a mapping: the fewest devices that hold the "
-            "weights in 62 % of their memory are taken, for DeepSeek-R1 attention apart on eight "
-            "ranks with experts over them. Lengths are those of the tasks, from memory. No engine was"
-            " fitted to these rows.",
+            "MLPerf Inference, Offline, a full queue. Mappings, limits of a step and queues are those of "
+            "the submitters' configurations, where there are none the fewest devices that hold the "
+            "weights in 62 % of their memory; lengths are those of the data sets. No engine was fitted "
+            "to these rows.",
             *_apart("mlperf", ("model", "device"), rows_of_mlperf(compared)),
             "## Layers with a state, apart",
             "Nemotron Nano v2 (Mamba-2 layers and attention) of ML.ENERGY v3; no row of a model with "

@@ -178,6 +178,7 @@ _RESIDUALS = {
     "inter_token_latency": "token",
     "output_tokens_per_second_per_user": "token",
     "time_to_first_token": "first",
+    "p50_time_to_first_token": "first",
     "request_latency": "latency",
     "output_tokens_per_second": "rate",
     "output_tokens_per_second_per_device": "rate",

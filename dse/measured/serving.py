@@ -125,6 +125,7 @@ def bytes_over_bandwidth(design: Design, metric: str) -> float:
     n_devices = float(design.system.n_devices)
     return {
         _TIME_TO_FIRST_TOKEN: weight_time * float(requests.prompt_tokens),
+        f"p50_{_TIME_TO_FIRST_TOKEN}": weight_time * float(requests.prompt_tokens),
         "request_latency": token_time * float(requests.output_tokens),
         "peak_memory": bytes_of_weights,
         _RATE: rate,
