@@ -82,7 +82,7 @@ THEIRS = {
     "first_token_limit": "ttft_slo ttft_limit",
     "token_limit": "tpot_slo tpot_limit itl_slo",
     "evolution": "differential_evolution cma_es cmaes cross_entropy genetic",
-    "langevin": "gumbel gumbel_softmax gradient relaxed",
+    "relaxed": "gumbel gumbel_softmax gradient langevin",
     "random": "sobol quasi_random latin_hypercube",
     "bf16": "bfloat16 bfloat",
     "fp16": "float16 half",

@@ -1,8 +1,8 @@
 """``python -m benchmarks.search docs/search.json``: enumerate, measure, keep the record that the page is made from.
 
 ``--exact`` enumerates alone and refreshes ``optima.json``; ``--foresight`` measures alone how often the relaxed
-gradient predicts the sign of a change, ``--mixed`` the space with continuous axes; ``--tiny`` measures a little on the
-two smallest spaces. ``--spaces`` and ``--methods`` measure those anew and keep the rest of the record.
+gradient predicts the sign of a change, ``--large`` the spaces that cannot be listed; ``--tiny`` measures a little on
+the two smallest spaces. ``--spaces`` and ``--methods`` measure those anew and keep the rest of the record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
     parser.add_argument("record", type=Path, nargs="?", default=Path("docs/search.json"))
-    for name in ("exact", "foresight", "mixed", "tiny"):
+    for name in ("exact", "foresight", "large", "tiny"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--spaces", nargs="*", default=[])
     parser.add_argument("--methods", nargs="*", default=[])
@@ -43,11 +43,11 @@ def _measure(asked: argparse.Namespace, record: Path) -> None:
     """What the arguments ask for; the record is written after each part."""
     import dataclasses
 
-    from benchmarks.search import exact, foresight, measure, mixed, suite
+    from benchmarks.search import exact, foresight, large, measure, suite
 
     given = {key: value for key in ("seeds", "evaluations") if (value := getattr(asked, key))}
     effort = dataclasses.replace(measure.TINY if asked.tiny else measure.Effort(), **given)
-    alone = [part for part in ("foresight", "mixed") if getattr(asked, part)]
+    alone = [part for part in ("foresight", "large") if getattr(asked, part)]
     whole = not (alone or asked.spaces or asked.methods or asked.tiny or asked.exact)
     document: dict[str, Any] = {} if whole or not record.exists() else json.loads(record.read_text(encoding="utf-8"))
     names = tuple(asked.spaces) or suite.names()[: 2 if asked.tiny else None]
@@ -63,8 +63,8 @@ def _measure(asked: argparse.Namespace, record: Path) -> None:
             if not exact.stored()[name].front:
                 document["spaces"][name]["foresight"] = foresight.measured(name)
                 keep()
-    if whole or "mixed" in alone:
-        document["mixed"] = mixed.measured(effort)
+    if whole or "large" in alone:
+        document["large"] = large.measured(effort)
         keep()
 
 

@@ -12,7 +12,7 @@ from benchmarks.search import suite
 from dse.optimizers import problem, space as spaces
 from dse.optimizers.evaluation import Values
 from dse.optimizers.judging import logarithm, scalar
-from dse.optimizers.methods.annealing import predicted_change
+from dse.optimizers.methods.relaxed import predicted_change
 from dse.optimizers.space import Point, Space
 
 #: Random designs whose neighbours are looked at, and steps whose change counts: in logarithms of the objective.

@@ -12,7 +12,7 @@ from benchmarks.search import exact, suite
 from benchmarks.search.exact import Optimum
 
 #: Methods that follow gradients → the method whose evaluations tell what time an evaluation of theirs takes.
-GRADIENT = {"langevin": "annealing"}
+GRADIENT = {"relaxed": "annealing"}
 
 #: Methods that learn nothing.
 BASELINES = ("random",)

@@ -21,7 +21,7 @@ from dse.optimizers import space as spaces
 from dse.optimizers.evaluation import Values, padded, padded_values, reshape_results
 from dse.optimizers.functions import Penalty
 from dse.optimizers.judging import Evaluation, Judgement, best_position, better, scalar, scalar_by_numpy, weights_of
-from dse.optimizers.methods import annealing, evolution, external, random
+from dse.optimizers.methods import annealing, evolution, external, random, relaxed
 from dse.optimizers.methods.base import Fitness, Method, Searcher
 from dse.optimizers.methods.external import AskTell
 from dse.optimizers.pareto import ParetoFront
@@ -41,7 +41,7 @@ METHODS: dict[str, Method] = {
         random.RANDOM,
         evolution.EVOLUTION,
         annealing.ANNEALING,
-        annealing.LANGEVIN,
+        relaxed.RELAXED,
         external.NSGA2,
     )
 }
@@ -93,7 +93,7 @@ class Run:
     """All that a method's own programs depend on besides their arguments."""
 
     method: str
-    options: tuple[tuple[str, int | float], ...]
+    options: tuple[tuple[str, int | float | str], ...]
     size: int  #: of the evaluating program
 
     @functools.cached_property

@@ -186,6 +186,11 @@ def _leaf_index(space: Space, dimension_digits: Array, ranks: Array) -> Array:
     return node
 
 
+def row_at(space: Space, dimension_digits: Array, ranks: Array) -> Array:
+    """Return the index of the row of degrees nearest to the wanted ranks [..., level] at these dimensions."""
+    return _gather(space.row_of_leaf, _leaf_index(space, dimension_digits, ranks))
+
+
 def _shape_index(space: Space, dimension_digits: Array) -> Array:
     """Return the index of the shape at these dimensions."""
     on_host = isinstance(dimension_digits, np.ndarray)

@@ -11,7 +11,7 @@ import copy
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, create_model, field_validator
 
@@ -25,19 +25,34 @@ from dse.spec.document import Positive, PositiveCount, Section, Truth, bounded_i
 from dse.spec.sweep import SweepSpec
 
 #: Method → its options and what they are when they are not given; :mod:`dse.optimizers.methods` says what they do.
-METHOD_OPTIONS: Mapping[str, dict[str, int | float]] = {
+METHOD_OPTIONS: Mapping[str, dict[str, int | float | str]] = {
     "random": {"population": 64},
     "evolution": {"population": 32, "best_share": 0.2},
     "annealing": {"walkers": 16, "temperature": 0.1, "steps": 200},
-    "langevin": {"walkers": 16, "temperature": 0.1, "steps": 200, "guide": 0.5, "plain": 0.2},
+    "relaxed": {
+        "starts": 16,
+        "temperature": 0.1,
+        "steps": 200,
+        "rate": 0.1,
+        "guided": 0.5,
+        "optimizer": "adam",
+        "schedule": "exponential",
+    },
     "nsga2": {"population": 64},
 }
+
+#: Chains of optax that the relaxed gradient may follow (``optax.scale_by_NAME``, or plain descent), and its schedules.
+OPTIMIZERS = ("adam", "amsgrad", "lion", "rms", "sgd", "yogi")
+SCHEDULES = ("exponential", "cosine", "linear")
+
+#: Name of an option that is a word → the words that it may be.
+_WORDS = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES}
 
 #: Methods that a specification may name.
 METHODS = (*METHOD_OPTIONS, DESCENT)
 
 #: Options that say how many designs a method evaluates a step.
-BATCHES = ("population", "walkers")
+BATCHES = ("population", "walkers", "starts")
 
 #: Designs that a method may look at in one step, and seeds that may go side by side.
 MOST_A_STEP, MOST_SEEDS = 100_000, 1_000
@@ -51,11 +66,17 @@ DEFAULT_EVALUATIONS = 10_000
 DEFAULT_SEEDS = 4
 
 
-def _options_section(name: str, options: Mapping[str, int | float]) -> type[Section]:
+def _options_section(name: str, options: Mapping[str, int | float | str]) -> type[Section]:
     """Return a section class with the options of a method as fields, and their defaults."""
+
+    def kind(key: str, value: int | float | str) -> Any:
+        """Return the type of the field of an option, by its default."""
+        if isinstance(value, str):
+            return Literal[_WORDS[key]]
+        return _COUNT if isinstance(value, int) else Positive
+
     fields: dict[str, Any] = {
-        key: (_COUNT if isinstance(value, int) else Positive, Field(value, title=f"leave it out for {value}"))
-        for key, value in options.items()
+        key: (kind(key, value), Field(value, title=f"leave it out for {value}")) for key, value in options.items()
     }
     return create_model(f"Options of {name}", __base__=Section, **fields)
 
@@ -155,7 +176,7 @@ def read(spec: str | Path | Mapping[str, Any], study: Study | None = None) -> Se
         InputError: for any fault of the file or its text.
 
     >>> read("sweeps/search_gpt3_mapping.toml").methods
-    ('random', 'evolution', 'annealing', 'langevin')
+    ('random', 'evolution', 'annealing', 'relaxed')
     """
     search = from_text(sweep_spec.text_of(spec, _NAME), sweep_spec.name_of(spec, _NAME), study)
     return dataclasses.replace(search, sweep=sweep_spec.named_by_title(search.sweep, spec))

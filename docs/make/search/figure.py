@@ -18,7 +18,7 @@ _LINES: dict[str, tuple[str, Any]] = {
     "random": ("#222222", (0, (4, 2))),
     "evolution": ("#0072b2", "-"),
     "annealing": ("#d55e00", "-"),
-    "langevin": ("#7f3c8d", "-"),
+    "relaxed": ("#7f3c8d", "-"),
     "nsga2": ("#2f94d0", (0, (5, 1, 1, 1))),
 }
 

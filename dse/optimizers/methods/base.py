@@ -51,6 +51,6 @@ class Method:
     external: bool = False  #: lives on the host: see :mod:`dse.optimizers.methods.external`
 
     @property
-    def defaults(self) -> dict[str, int | float]:
+    def defaults(self) -> dict[str, int | float | str]:
         """Name of an option → its default."""
         return METHOD_OPTIONS[self.name]

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.search import exact, fronts, measure, suite, trajectory
 from benchmarks.search.reading import Reading
-from docs.make.search import figure, mixed, page
+from docs.make.search import figure, large, page
 from dse import sweep
 
 SMALL = ("gpt3_selene", "memory_tight")
@@ -125,11 +125,25 @@ def test_behind_random_is_told_apart_from_chance():
     assert list(reading.behind_random("gpt3_selene")) == [("worse", 1000, True), ("alike", 1000, False)]
 
 
-def test_what_was_found_on_continuous_axes_is_held_against_the_best_of_all():
+def test_what_was_found_on_large_spaces_is_held_against_the_best_of_all():
+    """Made figures: the least of all is 2; seeds that met nothing feasible are infinitely far."""
     methods = {
-        "random": {"best": {"500": [4.0, None, 6.0]}, "polished": [2.0, 2.0, 3.0], "rate": 1e5},
-        "evolution": {"best": {"500": [2.2, 2.2, 2.4]}, "polished": [2.0, 2.0, 2.0], "rate": 1e4},
+        "random": {
+            "best": {"1000": [4.0, None, 6.0], "20000": [3.0, 3.0, 6.0]},
+            "seconds": {"1000": 0.5, "20000": 9.0},
+            "polished": [2.0, 2.0, 3.0],
+            "rate": 1e5,
+        },
+        "evolution": {
+            "best": {"1000": [2.2, 2.2, 2.4], "20000": [2.0, 2.01, 2.3], "100000": [2.0, 2.0, 2.1]},
+            "seconds": {"1000": 0.1, "20000": 2.0, "100000": 10.0},
+            "polished": [2.0, 2.0, 2.0],
+            "rate": 1e4,
+        },
     }
-    text = mixed.section({"specification": "a.toml", "title": "a title", "methods": methods})
-    assert 'random,200 %,0 %,67 %,"100,000"' in text
-    assert 'evolution,10 %,0 %,100 %,"10,000"' in text
+    space = {"specification": "f/a.toml", "title": "a title", "designs": 1.2e15, "continuous": 2, "methods": methods}
+    text = large.section([space])
+    assert "|`a`|random|200 %|–|50 %|200 %|–|" in text
+    assert "|`a`|evolution|10 %|–|0.5 %|15 %|2 s|" in text
+    assert 'a,random,200 %,50 %,–,0 %,"100,000"' in text and 'a,evolution,10 %,0.5 %,0 %,0 %,"10,000"' in text
+    assert "1.2e+15 designs times 2 continuous axes" in text

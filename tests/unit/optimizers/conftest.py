@@ -26,7 +26,7 @@ SMALL = (
     "test_bad_",
     "test_every_method_says_what_it_is_and_has_the_options_of_specifications",
     "test_excess_of_comparisons",
-    "test_predicted_changes_draw_the_steps",
+    "test_slopes_along_axes_are_differences_of_the_model",
     "test_the_budget_is_the_bill_of_the_model",
     "test_soft_min_tends_to_the_minimum",
     "test_the_feasible_come_first",

@@ -9,7 +9,6 @@ import pytest
 from dse.optimizers import space as spaces
 from dse.optimizers.driver import METHODS, driver
 from dse.optimizers.judging import weights_of
-from dse.optimizers.methods import annealing
 from dse.optimizers.polish import polish
 from dse.spec.search import BATCHES, METHOD_OPTIONS
 from dse.sweep.engine.engine import SweepEngine
@@ -79,22 +78,3 @@ def test_every_method_says_what_it_is_and_has_the_options_of_specifications():
         known = inspect.signature(method.make).parameters
         assert [option for option in known if option in method.defaults] == list(method.defaults)
     assert list(METHODS) == list(METHOD_OPTIONS)
-
-
-@pytest.mark.slow
-def test_predicted_changes_draw_the_steps():
-    """With slopes that predict a gain along one axis alone, most steps go there; evenly drawn ones do not."""
-    task = toy_problem(MAPPING_AXES + CONTINUOUS, search='method = "langevin"')
-    space = task.space
-    point = spaces.sample(space, jax.random.key(1))
-    slopes = {path: jax.numpy.zeros(()) for path in spaces.leaf_paths(space)}
-    path = space.paths[0]
-    here = spaces.values(space, point)[path]
-    steep = slopes | {path: -5.0 / here}
-    keys = jax.random.split(jax.random.key(2), 200)
-
-    def share(slopes):
-        moved = jax.vmap(lambda key: annealing.informed(key, space, point, slopes, 0.3, guide=0.1, plain=0.0))(keys)
-        return float(np.mean(np.asarray(moved.reals)[:, 0] > float(point.reals[0])))
-
-    assert share(steep) > 2.0 * share(slopes)

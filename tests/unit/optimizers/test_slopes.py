@@ -9,7 +9,7 @@ import pytest
 from dse.optimizers import space as spaces
 from dse.optimizers.functions import evaluate
 from dse.optimizers.judging import logarithm
-from dse.optimizers.methods.annealing import predicted_change
+from dse.optimizers.methods.relaxed import predicted_change
 from tests.unit.optimizers.small import searched, small_problem
 
 EVALUATIONS = 160
@@ -22,7 +22,7 @@ def task():
 
 @pytest.fixture(scope="module")
 def guided_search(task):
-    return searched(task, "langevin", EVALUATIONS, seeds=3)
+    return searched(task, "relaxed", EVALUATIONS, seeds=3)
 
 
 def test_slopes_are_those_of_the_model(task):
@@ -52,7 +52,7 @@ def test_slopes_predict_what_steps_do(task):
 
 
 def test_same_seed_same_search(task, guided_search):
-    again = searched(task, "langevin", EVALUATIONS, seeds=3)
+    again = searched(task, "relaxed", EVALUATIONS, seeds=3)
     np.testing.assert_array_equal(guided_search.best.value, again.best.value)
     np.testing.assert_array_equal(guided_search.best.point.digits, again.best.point.digits)
     for one, other in zip(guided_search.state_arrays(), again.state_arrays(), strict=True):

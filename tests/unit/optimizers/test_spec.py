@@ -93,12 +93,18 @@ def test_a_continuous_axis_moves_alone():
 def test_a_misspelt_method_is_told_the_one_that_is_meant():
     with pytest.raises(InputError) as raised:
         search(search='method = "randm"')
-    assert raised.value.fix == "did you mean 'random'?"
+    assert raised.value.fix.startswith("did you mean 'random'")
 
 
 @pytest.mark.parametrize(
     ("method", "kept"),
-    [("gumbel", "langevin"), ("cmaes", "evolution"), ("cross_entropy", "evolution"), ("sobol", "random")],
+    [
+        ("gumbel", "relaxed"),
+        ("langevin", "relaxed"),
+        ("cmaes", "evolution"),
+        ("cross_entropy", "evolution"),
+        ("sobol", "random"),
+    ],
 )
 def test_a_method_of_other_tools_is_answered_with_the_closest_one(method, kept):
     with pytest.raises(InputError) as raised:

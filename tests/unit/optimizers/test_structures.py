@@ -138,7 +138,7 @@ def test_steps_and_samples_stay_in_the_space(imbalance):
 
 
 def test_a_search_finds_what_the_sweep_does(tmp_path):
-    asked = text(methods='["random", "annealing", "langevin"]').replace('["step_time", "peak_memory"]', '"step_time"')
+    asked = text(methods='["random", "annealing", "relaxed"]').replace('["step_time", "peak_memory"]', '"step_time"')
     (tmp_path / "s.toml").write_text(asked)
     labelled, found = perform(plan(tmp_path / "s.toml"), SearchOptions(tmp_path / "s.nc"))
     head = asked[: asked.index("[search]")]
