@@ -6,7 +6,7 @@ from docs.make.markdown import filed, table
 from dse.designs import catalog
 from dse.optimizers.driver import METHODS
 from dse.spec.codesign import DescentSchedule
-from dse.spec.search import BATCHES, METHOD_OPTIONS, MOST_A_STEP
+from dse.spec.search import BATCHES, METHOD_OPTIONS, MOST_A_STEP, OPTIMIZERS, SCHEDULES
 
 
 def tables() -> dict[str, str]:
@@ -20,11 +20,14 @@ def tables() -> dict[str, str]:
 OPTIONS = {
     "population": "designs evaluated in one step",
     "best_share": "share of the population whose members trials move towards",
+    "starts": "designs side by side, one step each",
+    "rate": "length of the first step along an axis from end to end, for Adam about a share of it",
+    "guided": "share of the steps that follow the gradient; the rest is noise alone",
+    "optimizer": f"chain of optax that steps follow: {', '.join(OPTIMIZERS)}",
+    "schedule": f"of the temperature: {', '.join(SCHEDULES)}",
     "walkers": "chains side by side, one design each in one step",
     "temperature": "at the start, in logarithms of the objective",
     "steps": "steps of one cooling schedule, after which it restarts",
-    "guide": "temperature of the predicted change that neighbours are drawn by",
-    "plain": "share of neighbours that are drawn evenly all the same",
 }
 
 
@@ -32,7 +35,10 @@ def _methods() -> str:
     rows = []
     for name, defaults in METHOD_OPTIONS.items():
         rows.append([f"`{name}`", "", "", METHODS[name].about])
-        rows += [["", f"`{option}`", f"{value:g}", OPTIONS[option]] for option, value in defaults.items()]
+        rows += [
+            ["", f"`{option}`", value if isinstance(value, str) else f"{value:g}", OPTIONS[option]]
+            for option, value in defaults.items()
+        ]
     header = ("method", "option", "default", "what")
     whole = f"Whole numbers are 1 to {MOST_A_STEP:,} (`{'`, `'.join(BATCHES)}` are the designs of one step), "
     return f"{whole}other options are above 0.\n\n{table(header, rows, words=header)}"
