@@ -176,7 +176,7 @@ def _option_sections(reading: RecipeReading) -> Iterator[Line | Table]:
         yield Line(f"defaults of {reading.tool.name} {reading.version}: {', '.join(defaults)}")
     if silent:
         shown = ", ".join(option.option for option in silent)
-        yield Line(f"{counted(len(silent), 'option')} that change no time and no memory: {shown}")
+        yield Line(f"{counted(len(silent), 'option')} without effect on time and memory: {shown}")
     more = [*names, *by_status[DEFAULT], *silent]
     yield Table("more options", _COLUMNS, more, title="launcher, defaults, and what changes nothing", show="options")
 
