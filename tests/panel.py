@@ -102,6 +102,13 @@ PANEL: dict[str, Case] = {
     "served, experts and latent attention": _serves(
         "deepseek-v3", "h200", "sglang", n_devices=8, dp=8, ep=8, precision="fp8", concurrency=32, drafts=1, biased=1
     ),
+    "served, experts on many ranks": _serves(
+        "deepseek-v3", "h200", "sglang", n_devices=16, dp=16, ep=16, precision="fp8", concurrency=384,
+        prompt_tokens=2048,
+    ),
+    "served, sums over two nodes": _serves(
+        "deepseek-v3", "h100", "sglang", n_devices=16, tp=16, precision="fp8", concurrency=4, prompt_tokens=2048
+    ),
     "served, states": _serves("mamba-2-2-7b", "h200", "vllm", tp=8, concurrency=64, prompt_tokens=8192),
     "served, a hybrid": _serves("nemotron-nano-9b-v2", "h200", "vllm", tp=2, pp=2, concurrency=64),
     "served, nano-batches": _serves(

@@ -9,13 +9,12 @@ Start with ``candidates.measurement_offer`` and ``worth.measurement_order``.
 """
 
 from dse.lab.decide.candidates import Machine, measurement_offer
-from dse.lab.decide.worth import Belief, MeasurementCandidate, RankedMeasurement, measurement_order, measurement_value
+from dse.lab.decide.worth import Belief, MeasurementCandidate, measurement_order, measurement_value
 
 __all__ = [
     "Belief",
     "Machine",
     "MeasurementCandidate",
-    "RankedMeasurement",
     "measurement_offer",
     "measurement_order",
     "measurement_value",
