@@ -237,14 +237,14 @@ assert 1.6 < bandwidth < 1.7 and faster[fewest].between(1.6, 1.8).all()
 assert faster.drop(fewest).dropna().between(1.1, bandwidth).all()
 gained = ours.unstack("tp").loc[MODELS].stack("tp", future_stack=True).groupby(level=0).diff().dropna()
 assert gained.drop([("llama-2-7b", 8), ("llama-2-13b", 8)]).lt(0.0).all().all()
-assert gained.loc[("llama-2-7b", 8)].gt(0.0).all() and -5.0 < gained.H100["llama-2-13b", 8] < 5.0
+assert gained.loc[("llama-2-7b", 8)].gt(0.0).all() and -25.0 < gained.H100["llama-2-13b", 8] < 0.0
 pd.DataFrame({"A100 / H100": faster.unstack("tp").loc[MODELS].stack()}).unstack().round(2)
 
 # %% [markdown]
 # H100 answers faster, on the fewest devices by about as much as its memory is faster (1.64 times) or a little more, as
 # its matrices come nearer to the full bandwidth, and the less so the more devices share the model. More devices answer
 # sooner, but from four to eight with the smaller models: layers are so short that messages and the host decide, 7B
-# answers later, 13B on H100 no sooner.
+# answers later, 13B on H100 hardly sooner.
 #
 # ## How near to the memory
 #
@@ -303,7 +303,7 @@ floors = pd.DataFrame(
     }
 )
 share = (1e3 * floors / ours).unstack().loc[MODELS]
-assert share.max().max() < 1.0 and share.xs(1, axis=1, level=1).stack().dropna().between(0.6, 0.71).all()
+assert share.max().max() < 1.0 and share.xs(1, axis=1, level=1).stack().dropna().between(0.6, 0.72).all()
 assert share.xs(8, axis=1, level=1).loc["llama-2-7b"].max() < 0.2
 share.round(2)
 
