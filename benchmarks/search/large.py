@@ -45,9 +45,9 @@ def _space(path: Path, effort: Effort) -> dict[str, Any]:
     for method in chosen:
         with contextlib.suppress(InputError):  # its library is missing
             one = driver(task, method)
-            marks = [mark for mark in (*MARKS, LAST) if mark <= effort.evaluations or mark == LAST]
-            whole = effort.evaluations >= MARKS[-1] and not uses_slopes(task, method)
-            found[method] = _one(one, marks if whole else marks[:-1], effort.seeds)
+            goes_on = effort.evaluations >= MARKS[-1] and not uses_slopes(task, method)
+            marks = [mark for mark in MARKS if mark <= effort.evaluations] + [LAST] * goes_on
+            found[method] = _one(one, marks, effort.seeds)
         release()
     return {
         "specification": str(path.relative_to(Path.cwd()) if path.is_absolute() else path),

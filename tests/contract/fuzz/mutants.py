@@ -10,6 +10,8 @@ import random
 import re
 from collections.abc import Callable
 
+from dse.errors import InputError
+
 #: Values, as TOML writes them, that no place of a document is glad of.
 TOML_VALUES = (
     "0", "-1", "1e300", "-1e300", "1e-300", "inf", "-inf", "nan", "true", "false", '""', '" "', "[]", "{}", "[[]]",
@@ -243,3 +245,15 @@ def _changed(text: str, changes: tuple[Change, ...], rng: random.Random) -> str:
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         text = rng.choice(changes)(text, rng)
     return text
+
+
+def error_of(take: Callable[[], None]) -> str:
+    """What is wrong with how an input is taken: a traceback, or an error without its four parts; "" for nothing."""
+    try:
+        take()
+    except InputError as error:
+        if not all((error.where, error.got, error.allowed, error.fix)) or len(str(error)) > 4000:
+            return f"an error without four parts: {error}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""

@@ -11,8 +11,8 @@ import tomllib
 import pytest
 
 from dse.designs.catalog import huggingface
-from dse.errors import InputError
 from tests.conftest import full_size
+from tests.contract.fuzz.mutants import error_of
 from tests.hub_configs import INT4_EXPERTS, MODELS
 
 #: Values that no key is glad of.
@@ -75,16 +75,15 @@ def mutant(rng):
 
 def fault(given, text=None):
     """What is wrong with how a configuration is taken, "" for nothing."""
-    start = time.perf_counter()
-    try:
+
+    def take():
         model = huggingface.read_config(huggingface.parse(text, "config.json") if text is not None else given)
         tomllib.loads(huggingface.as_toml(model, "made"))
         assert all(isinstance(remark, str) for remark in model.remarks)
-    except InputError as error:
-        if not all((error.where, error.got, error.allowed, error.fix)) or len(str(error)) > 4000:
-            return f"an error without four parts: {error}"
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+
+    start = time.perf_counter()
+    if words := error_of(take):
+        return words
     taken = time.perf_counter() - start
     return f"{taken:.1f} s" if taken > 2.0 else ""
 

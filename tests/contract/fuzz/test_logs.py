@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dse.errors import InputError
 from dse.measured import profiles
 from tests.conftest import full_size
+from tests.contract.fuzz.mutants import error_of
 from tests.contract.fuzz.test_recipes import LARGEST, LONGEST, PIECES, mutant
 from tests.unit.measured import profiles as files, test_logs, test_profiles
 
@@ -34,16 +34,15 @@ _PIECES = (*PIECES, '"values": ', "Namespace(", "Decode batch, #running-req: ", 
 
 def fault(path: Path, beside: list[Path]) -> str:
     """Return what is wrong with how a file is taken, "" for nothing."""
-    start, peak = time.process_time(), _peak()
-    try:
+
+    def take() -> None:
         found = profiles.read([path, *beside])
         for rows in found.tables.values():
             assert all(0.0 < float(row.get("value") or row["latency_ms"]) < float("inf") for row in rows)
-    except InputError as error:
-        if not all((error.where, error.got, error.allowed, error.fix)) or len(str(error)) > 4000:
-            return f"an error without four parts: {error}"
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+
+    start, peak = time.process_time(), _peak()
+    if words := error_of(take):
+        return words
     seconds = time.process_time() - start
     grown = _peak() - peak
     return f"{seconds:.1f} s, {grown:,} B" if seconds > LONGEST or grown > LARGEST else ""

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.recipes import cases
 from dse.capabilities.recipes import read_recipe
-from dse.errors import InputError
 from tests.conftest import full_size
+from tests.contract.fuzz.mutants import error_of
 
 #: Seconds and bytes that no file may take.
 LONGEST, LARGEST = 2.0, 300e6
@@ -70,15 +70,14 @@ def mutant(rng: random.Random, texts: dict[str, str], pieces: tuple[str, ...] = 
 
 def fault(texts: dict[str, str], role: str = "") -> str:
     """Return what is wrong with how files are taken, "" for nothing."""
-    start = time.process_time()
-    try:
+
+    def take() -> None:
         recipe = read_recipe(texts, role=role)
         assert all(isinstance(text, str) for text in recipe.missing)
-    except InputError as error:
-        if not all((error.where, error.got, error.allowed, error.fix)) or len(str(error)) > 4000:
-            return f"an error without four parts: {error}"
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+
+    start = time.process_time()
+    if words := error_of(take):
+        return words
     seconds = time.process_time() - start
     return f"{seconds:.1f} s" if seconds > LONGEST else ""
 
