@@ -28,7 +28,7 @@ from dse.designs import catalog, replace
 from dse.doors import SERVING
 from dse.errors import InputError
 from dse.lab.fits import writing
-from dse.lab.fits.fit import Fit, FitProblem, Minimum, Parameter, differences, folds, parameters_of
+from dse.lab.fits.fit import Fit, FitProblem, Minimum, differences, folds, parameters_of
 from dse.lab.fits.ranges import Covered
 from dse.lab.fits.writing import Revision
 from dse.measured import Skip, comparison, read_cases, rules
@@ -274,21 +274,17 @@ class FittedBefore(NamedTuple):
 
 @functools.cache
 def fitted_before() -> tuple[FittedBefore, ...]:
-    """The fitted engines of the catalogue: those whose files state a source of their rows."""
+    """The fitted engines of the catalogue, those whose files state a source of their rows; ``z`` within 4 spreads."""
     entries = [catalog.entry("software", slug) for slug in catalog.readable_names("software")]
     fitted = [one for one in entries if one.states("engine") and one.value("calibrated.sources", ())]
     return tuple(
-        FittedBefore(one.slug, np.array([_z_of(p, float(getattr(engine, p.path))) for p in PARAMETERS]), sources[0])
+        FittedBefore(
+            one.slug, np.clip([p.z_of(float(getattr(engine, p.path))) for p in PARAMETERS], -4.0, 4.0), sources[0]
+        )
         for one in fitted
         if (engine := catalog.record(Software, one.slug).engine) is not None
         if (sources := list(one.value("calibrated.sources", ())))
     )
-
-
-def _z_of(parameter: Parameter, value: float) -> float:
-    """The ``z`` of a value, within four prior spreads."""
-    ends = np.linspace(-4.0, 4.0, 161)
-    return float(np.interp(value, np.asarray([float(parameter.value(z)) for z in ends]), ends))
 
 
 #: Standard deviations of the priors of what a host takes, and of the rest, of an engine that is an edition for one

@@ -63,17 +63,28 @@ class Parameter:
         """Return the value of the leaf, in SI units, ``z`` prior spreads from the prior value."""
         if math.isinf(self.upper):
             return self.lower + (self.prior - self.lower) * jnp.exp(self._unit() * z)
-        share = (self.prior - self.lower) / (self.upper - self.lower)
-        centre = math.log(share / (1.0 - share))
-        return self.lower + (self.upper - self.lower) * jax.nn.sigmoid(centre + self._unit() * z)
+        return self.lower + (self.upper - self.lower) * jax.nn.sigmoid(self._logit(self.prior) + self._unit() * z)
+
+    def z_of(self, value: float) -> float:
+        """Return the ``z`` of a value (the inverse of :meth:`value`), infinite at a bound and beyond."""
+        if not self.lower < value < self.upper:
+            return math.copysign(math.inf, value - self.prior)
+        if math.isinf(self.upper):
+            return math.log((value - self.lower) / (self.prior - self.lower)) / self._unit()
+        return (self._logit(value) - self._logit(self.prior)) / self._unit()
 
     def times(self, factor: float) -> float:
-        """Return the ``z`` at which a parameter without an upper bound is ``factor`` times its prior value."""
-        return math.log((self.prior * factor - self.lower) / (self.prior - self.lower)) / self._unit()
+        """Return the ``z`` at which a parameter is ``factor`` times its prior value."""
+        return self.z_of(self.prior * factor)
 
     def slope(self, z: jax.Array | float) -> float:
         """Return the derivative of the logarithm of the value by ``z``, at ``z``."""
         return float(jax.grad(lambda z_value: jnp.log(self.value(z_value)))(jnp.asarray(z, jnp.result_type(float))))
+
+    def _logit(self, value: float) -> float:
+        """Return the logarithm of the odds of a value's place between the bounds."""
+        share = (value - self.lower) / (self.upper - self.lower)
+        return math.log(share / (1.0 - share))
 
     def _unit(self) -> float:
         """Return the step of the transform's argument that changes ``log x`` by one spread at the prior."""

@@ -148,10 +148,11 @@ def columns_of(rows: StepRows) -> list[FitColumn]:
 
     A chip has one number for its products in all formats and for attention: its clock under the power limit.
     """
-    names = ALL_NAMES if fits_chips(rows) else (*NAMES, *EXPERT_NAMES)
+    has_chips = fits_chips(rows)
+    names = ALL_NAMES if has_chips else (*NAMES, *EXPERT_NAMES)
     columns = [FitColumn("", "", (name,), 1.0) for name in names]
     for kind, label in sorted(set().union(*rows.groups_by_row)):
-        if kind in ("family", "chip") and not fits_chips(rows):
+        if kind in ("family", "chip") and not has_chips:
             continue
         if kind == "chip":
             columns.append(FitColumn(kind, label, CHIP_NAMES, SPREADS["chip"][CHIP_NAMES[0]]))
@@ -179,9 +180,11 @@ def model_of(rows: StepRows, columns: Sequence[FitColumn]) -> StepModel:
         if design.software.experts is not None:  # 0 with a capacity factor
             factors[i, host] = float(leaf(design, _HOST) > 0.0)
     limits = {chip: catalog.clock_share(str(chip)) for chip in set(rows.chips)}
+    has_chips = fits_chips(rows)
     for i in map(ALL_NAMES.index, CHIP_NAMES):
-        factors[:, i] = [limits[chip] for chip in rows.chips]
-        if not fits_chips(rows):
+        if has_chips:
+            factors[:, i] = [limits[chip] for chip in rows.chips]
+        else:
             known = [leaf(c.prediction.chosen, PARAMETERS[i].path) for c in rows.compared]
             factors[:, i] = np.array(known, float) / PARAMETERS[i].value(0.0)
     indices = [tuple(ALL_NAMES.index(name) for name in c.names) for c in columns]

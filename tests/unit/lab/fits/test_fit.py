@@ -147,3 +147,14 @@ def test_false_readings_hardly_move_a_redescending_fit(redescending):
 def test_parameters_are_read_from_a_table():
     (read,) = parameters_of({"rate": {"prior": 0.5, "spread": 0.2, "upper": 1.0, "own": True}}, "links.")
     assert read == Parameter("links.rate", 0.5, 0.2, upper=1.0)
+
+
+@pytest.mark.parametrize("upper", [2.5, float("inf")])
+def test_the_z_of_a_value_is_the_inverse(upper):
+    """By hand: without an upper bound the double of what is above the bound is ln 2 over the unit, 0.3 x 1.5 / 0.5."""
+    parameter = Parameter("x", prior=1.5, spread=0.3, lower=1.0, upper=upper)
+    for z in (-2.0, 0.0, 0.7):
+        assert parameter.z_of(float(parameter.value(z))) == pytest.approx(z, abs=1e-4)
+    assert parameter.z_of(1.0) == -np.inf and parameter.z_of(upper) == np.inf
+    if upper == np.inf:
+        assert parameter.z_of(2.0) == pytest.approx(np.log(2.0) / 0.9)
